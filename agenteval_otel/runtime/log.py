@@ -7,7 +7,6 @@ import random
 import re
 import threading
 import time
-import tomllib
 from collections.abc import Mapping, MutableMapping, Sequence
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
@@ -61,6 +60,8 @@ class LogLine(NamedTuple):
 
 def log_lines() -> dict[str, LogLine]:
     """Read what every event's line says, by the event's name."""
+    import tomllib  # most commands write no line
+
     text = files(__package__).joinpath("log_lines.toml").read_text(encoding="utf-8")
     return {event: LogLine(**entry) for event, entry in tomllib.loads(text).items()}
 

@@ -41,6 +41,7 @@ def summarise(scores: ScoreColumns, count: int) -> list[UnitMean | None]:
     scores has None.
     """
     values, weights, units, is_baseline, groups = scores
+    groups = groups.astype(np.intp)  # once, and not in each call of `bincount`
     scored = weights * values
     pairs, of_unit = _sums_of_pairs(groups, units, count, (weights, scored))
     total = np.bincount(groups, weights, count)
@@ -93,7 +94,7 @@ def _sums_of_pairs(
     The first weights are above 0.
     """
     most = int(units.max(initial=0)) + 1
-    numbers = groups.astype(np.int64) * most + units
+    numbers = groups * most + units
     if count * most > _DENSE * len(numbers):
         pairs, numbers = np.unique(numbers, return_inverse=True)
     else:  # without a sort

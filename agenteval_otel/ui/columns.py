@@ -210,16 +210,14 @@ class ResultColumns:
             raise StorageError(
                 f"{self.place.name}: an id of an evaluation was changed by hand"
             ) from None
-        moments = [_in_range(value) for value in evaluated]
+        evaluated_s = _moments(evaluated)
+        answered_s = np.minimum(_moments(answered), evaluated_s)
         values = {
             "evaluation_id": encoded,
-            "evaluated": moments,
+            "evaluated": evaluated_s,
             # An answer whose moment is unknown has that of its evaluation. So has one whose clock
             # is ahead: one such answer would move every window.
-            "answered": [
-                min(_in_range(value), moment) or moment
-                for value, moment in zip(answered, moments, strict=True)
-            ],
+            "answered": np.where(answered_s > 0, answered_s, evaluated_s),
             **{
                 name: self._encode(name, column) for name, column in zip(NAMED, texts, strict=False)
             },
@@ -237,14 +235,18 @@ class ResultColumns:
             self._columns[name][position:end] = value
         return end
 
-    def _encode(self, column: str, values: Sequence[str | None]) -> list[int]:
+    def _encode(self, column: str, values: Sequence[str | None]) -> list[int] | int:
+        """Return the codes of a column's names, or the one code of all."""
         codes = self._names[column]
-        for value in set(values) - codes.keys():
+        different = set(values)
+        for value in different - codes.keys():
             if len(codes) >= _MAX_NAMES:
                 codes.setdefault(OTHERS, len(codes))
                 break
             codes[value] = len(codes)
         others = codes.get(OTHERS, 0)
+        if len(different) == 1:
+            return codes.get(values[0], others)
         return [codes.get(value, others) for value in values]
 
     def _settle(self) -> None:
@@ -301,14 +303,16 @@ class ResultColumns:
             clusters = self["cluster"]
             order = np.argsort(clusters)
             ordered = clusters[order]
-            # as `numpy.unique` numbers them, in two thirds of its memory
+            # as `numpy.unique` numbers them, in half of its memory
+            is_other = np.append(False, ordered[1:] != ordered[:-1])[: len(clusters)]
+            del ordered
             codes = np.empty(len(clusters), np.int32)
-            codes[order] = np.append(False, ordered[1:] != ordered[:-1])[: len(codes)].cumsum(
-                dtype=np.int32
-            )
+            codes[order] = is_other.cumsum(dtype=np.int32)
             self._numbered = (self.version, codes)
         return codes
 
 
-def _in_range(seconds: int | None) -> int:
-    return min(max(seconds or 0, 0), _LAST_MOMENT)
+def _moments(seconds: Sequence[int | None]) -> NDArray[np.float64]:
+    """Return moments that the column can hold, 0 for one that is unknown."""
+    moments = np.nan_to_num(np.array(seconds, np.float64))
+    return np.clip(moments, 0, _LAST_MOMENT)
