@@ -407,7 +407,7 @@ METRIC_ERRORS: Final = Instrument(
 METRIC_DURATION: Final = Instrument(
     "agenteval.evaluation.duration",
     "s",
-    "Time of an evaluator that calls a model, by its criterion; without one, of a whole run.",
+    "Time of an evaluator that calls a model, by its criterion; without one, of the whole run.",
     (EVALUATION_NAME,),
     "histogram",
     _SECONDS,

@@ -17,7 +17,7 @@ from opentelemetry.trace import Span
 from agenteval_otel.components.blocking import UserPart
 from agenteval_otel.engine.capability import Evaluated
 from agenteval_otel.engine.parts import EngineParts
-from agenteval_otel.engine.response import EvaluatedResponse, outgoing_words
+from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import Run, RunOutcome
 from agenteval_otel.engine.task import NOT_DRAWN, Task, UnderWay
 from agenteval_otel.errors import EvaluationError
@@ -122,12 +122,7 @@ class Evaluation(UnderWay):
         if self._outcome is not None:
             return None
         # The span does not wait for threads, processes or judges: it ends with the answer.
-        ready = (
-            [outgoing_words(result, engine.redaction) for result in self.run.ready()]
-            if task.span is not None
-            else []
-        )
-        engine.end_span(task, score_attributes(ready))
+        engine.end_span(task)
         self._later = asyncio.get_running_loop().create_future()
         return self._later
 
@@ -480,18 +475,30 @@ class Evaluation(UnderWay):
 
     def _emit_response(self, response: EvaluatedResponse) -> None:
         engine = self._engine
-        task = self.task
         emitter = self._settings.emitter
-        if task.span is not None:
-            engine.end_span(task, score_attributes(response.results))
-        if emitter is None or self._emission is None:
+        emission = self._emission
+        if emission is not None and self._end_agent_span(emission):
+            emission = emission._replace(on_agent_span=True)
+        if emitter is None or emission is None:
             return
         try:
-            emitter.send([self._emission], spans=emitter.providers.has_room_for_spans())
+            emitter.send([emission], spans=emitter.providers.has_room_for_spans())
         except (
             Exception
         ) as error:  # a provider of the host's raises: the results are stored and watched
             engine.broken("telemetry", error)
+
+    def _end_agent_span(self, emission: Emission) -> bool:
+        """End the agent span, if it is open. Return whether it has the results: those of an answer
+        that failed have a run span.
+        """
+        task = self.task
+        agent_span = task.span
+        emitter = self._settings.emitter
+        attributes = None
+        if agent_span is not None and emitter is not None and task.error_type is None:
+            attributes = emitter.of_agent_span(emission, agent_span)
+        return self._engine.end_span(task, attributes)
 
     def ensure_agent_span(self) -> None:
         """Start the agent span afterwards, where no tracer was there when the call began."""

@@ -78,22 +78,26 @@ class EngineParts:
         if not self.has_room() and self._waiting:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._look_again)
 
-    def end_span(self, task: Task, scores: Mapping[str, AttributeValue] | None = None) -> None:
-        """End the task's own span, if it still is this process's to end. Raises nothing."""
+    def end_span(self, task: Task, results: Mapping[str, AttributeValue] | None = None) -> bool:
+        """End the task's own span, if it still is this process's to end. Return whether it has taken
+        the results. Raises nothing.
+        """
         span = task.take_span()
         if span is None or task.pid != os.getpid():
-            return
+            return False
         try:
             emitter = task.settings.emitter
             if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
                 # counted as lost: its processors would drop it, each with a line of the SDK's
-                return
-            attributes = {**task.span_attributes, **scores} if scores else task.span_attributes
+                return False
+            attributes = {**task.span_attributes, **results} if results else task.span_attributes
             end_agent_span(
                 span, ended_ns=task.ended_ns, error_type=task.error_type, attributes=attributes
             )
+            return results is not None
         except Exception as error:
             self.broken("agent_span", error)
+            return False
 
     def ground_truth_failed(self, error: BaseException) -> None:
         part = (

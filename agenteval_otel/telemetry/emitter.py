@@ -39,6 +39,7 @@ from agenteval_otel.telemetry.spans import (
     EventLog,
     Placement,
     context_of_span,
+    has_room_for,
     marked_context,
     open_run_span,
     span_context_of,
@@ -70,6 +71,7 @@ class Emission(NamedTuple):
         shown: The results that have an event, with the attributes of event and span, and the
             event's explanation.
         skipped: The results without a score that have an event of their own.
+        on_agent_span: The agent span has taken the results. There is no run span.
     """
 
     response: Response
@@ -83,6 +85,7 @@ class Emission(NamedTuple):
     dimensions: Labels
     shown: Sequence[tuple[EvaluationResult, dict[str, Any], str | None]]
     skipped: Sequence[EvaluationResult] = ()
+    on_agent_span: bool = False
 
 
 class Emitter:
@@ -286,18 +289,36 @@ class Emitter:
             skipped,
         )
 
+    def of_agent_span(self, emission: Emission, agent_span: Span) -> Mapping[str, Any] | None:
+        """Return what the open agent span takes of the results: what their run span would have. It
+        then is the one span with them. None where they need a run span.
+
+        They need one if a model was asked, if an evaluator failed, if results have spans of their
+        own or belong into another trace, and if the agent span has no room for them.
+        """
+        if (
+            emission.run_span is not None
+            or self.placement != "child"
+            or self._detail == "result"
+            or any(_is_notable(result) for result, *_ in emission.shown)
+        ):
+            return None
+        attributes = self._of_results(emission)
+        return attributes if has_room_for(agent_span, attributes) else None
+
     def send(self, emissions: Sequence[Emission], *, spans: bool = True) -> None:
         """Emit the results of responses, one signal after the other. Exporters send them later.
 
-        Without `spans` no span is written, because the host's span processor is full. Raises the
+        Without `spans` no run span is written, because the host's span processor is full. Raises the
         first exception of a provider of the host's. The items that this provider should have taken
         count as lost.
         """
         self._guarded("metrics", self.prepare)
         for emission in emissions:
             self._measure(emission)
-        # Of each the run span, and the agent span that ended with it.
-        sent = 2 * len(emissions)
+        run_spans = [emission for emission in emissions if not emission.on_agent_span]
+        # Of each the agent span that ended with it, and a run span.
+        sent = len(emissions) + len(run_spans)
         for emission in emissions if self._wants_events else ():
             events = self._guarded("logs", self.providers.events)
             for shown in emission.shown if events is not None else ():
@@ -307,10 +328,10 @@ class Emitter:
                 sent += 1
                 self._guarded("logs", self._emit_no_score, events, emission, result)
         if self.wants_spans and spans:
-            for emission in emissions:
+            for emission in run_spans:
                 sent += self._guarded("traces", self._write_spans, emission) or 0
-        elif self.wants_spans:
-            self.providers.lose("traces", "host_queue_full", len(emissions))
+        elif self.wants_spans and run_spans:
+            self.providers.lose("traces", "host_queue_full", len(run_spans))
             log.warning(
                 "spans_left_out", part="traces", reason="the application's span processor is full"
             )
@@ -435,12 +456,7 @@ class Emitter:
         run_span = emission.run_span
         tracer = self.tracer()
         conversation = getattr(response, "conversation", None)
-        attributes = run_attributes(
-            response,
-            scores=emission.scores,
-            common=emission.common,
-            with_content=self._span_content,
-        )
+        attributes = self._of_results(emission)
         if run_span is not None:
             run_span.set_attributes(attributes)
         elif tracer is not None and response.started_ns is not None:
@@ -472,9 +488,21 @@ class Emitter:
         run_span.end(end_time=response.ended_ns)
         return len(shown)
 
+    def _of_results(self, emission: Emission) -> dict[str, Any]:
+        """Return the attributes of the one span that has the results."""
+        return run_attributes(
+            emission.response,
+            scores=emission.scores,
+            common=emission.common,
+            with_content=self._span_content,
+        )
+
     def _has_span(self, result: EvaluationResult) -> bool:
-        is_notable = result.calls_model or bool(result.error)
-        return self._detail == "result" or (self._detail == "auto" and is_notable)
+        return self._detail == "result" or (self._detail == "auto" and _is_notable(result))
+
+
+def _is_notable(result: EvaluationResult) -> bool:
+    return result.calls_model or bool(result.error)
 
 
 def response_attributes(response: Any) -> dict[str, Any]:
@@ -592,7 +620,7 @@ def event_body(result: EvaluationResult) -> str:
 
 
 def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
-    """Return score and label of each scored criterion, for the agent span and the run span."""
+    """Return score and label of each scored criterion, for the span that has the results."""
     attributes: dict[str, Any] = {}
     for result in results[: names.MAX_CRITERIA_PER_SPAN]:
         if result.status == "scored":
@@ -606,8 +634,8 @@ def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
 def run_attributes(
     response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
 ) -> dict[str, Any]:
-    """Return the run span's attributes. Annotations and scores are first and core is last, because
-    the SDK evicts the oldest beyond its limit.
+    """Return the attributes of the span that has the results. Annotations and scores are first and
+    core is last, because the SDK evicts the oldest beyond its limit.
     """
     snapshot = response.input_snapshot if with_content else None
     content = (

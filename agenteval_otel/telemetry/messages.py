@@ -169,7 +169,7 @@ class MessageSpan(NonRecordingSpan):
 
     def __init__(self, context: SpanContext, max_attributes: int | None, put: Put) -> None:
         super().__init__(context)
-        self._max_attributes = max_attributes
+        self.max_attributes = max_attributes
         self._put = put
         self.name = ""
         self.start_ns = 0
@@ -195,7 +195,7 @@ class MessageSpan(NonRecordingSpan):
         }
         with self._lock:
             if self.end_ns is None:
-                self.dropped += _add(self.attributes, taken, self._max_attributes)
+                self.dropped += _add(self.attributes, taken, self.max_attributes)
 
     def update_name(self, name: str) -> None:
         if self.end_ns is None:

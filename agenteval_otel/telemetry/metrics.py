@@ -850,11 +850,13 @@ class Instruments:
     def record_run(
         self, response: Any, agent: str | None, context: Context, dimensions: Labels = ()
     ) -> None:
+        """Record how long a run took that asked a model, and how long after its answer it ended."""
         if response.started_ns is None or response.ended_ns is None:
             return
-        self._duration.record(
-            max(0, response.ended_ns - response.started_ns) / 1e9, context=context
-        )
+        if any(result.calls_model for result in response.results):
+            self._duration.record(
+                max(0, response.ended_ns - response.started_ns) / 1e9, context=context
+            )
         if response.due_ns is not None:
             lag_s = max(0, response.ended_ns - response.due_ns) / 1e9
             of_agent = {names.AGENT_NAME: agent} if agent else {}

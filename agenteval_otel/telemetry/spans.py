@@ -64,15 +64,31 @@ def open_agent_span(
     return tracer.start_span(name, context=context, attributes=attributes, start_time=started_ns)
 
 
+def has_room_for(span: Span, attributes: Mapping[str, Any]) -> bool:
+    """Tell whether a span takes these attributes and keeps all that it has. False if it has ended,
+    and if it is neither ours nor the SDK's, so that nothing is known of its limit.
+    """
+    if not span.is_recording():
+        return False
+    if hasattr(span, "max_attributes"):
+        limit = span.max_attributes
+    else:
+        limit = getattr(getattr(span, "_limits", None), "max_span_attributes", 0)
+    return limit is None or len(getattr(span, "attributes", ())) + len(attributes) <= limit
+
+
 def end_agent_span(
     span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]
 ) -> None:
-    """End the agent's span, in every case, with its true end and its scores. An exception adds its
-    type, never its text.
+    """End the agent's span, in every case, with its true end and its results. An exception adds its
+    type, never its text. What the application's code has set is not replaced.
     """
     try:
         if attributes and span.is_recording():  # the handler may have ended it
-            span.set_attributes(attributes)
+            own = set(getattr(span, "attributes", ()))
+            span.set_attributes(
+                {name: value for name, value in attributes.items() if name not in own}
+            )
         if error_type is not None:
             span.set_attribute(names.ERROR_TYPE, error_type)
             span.set_status(Status(StatusCode.ERROR))
