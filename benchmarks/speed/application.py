@@ -41,14 +41,11 @@ class Application:
             provider.force_flush(120_000)
 
     def arrived(self) -> dict[str, int]:
-        """Agent spans, run spans, events and the application's own spans, as counted where they
-        arrive.
-        """
+        """Agent spans, events and the application's own spans, as counted where they arrive."""
         counts = self._sink.arrived().counts if self._sink else self._providers.counts
         return {
             # pydantic-evals calls the span of the call "Calling answer"
             "agent spans": counts.get("invoke_agent", 0) + counts.get("Calling", 0),
-            "run spans": counts.get("evaluation", 0),
             "events": counts.get(EVENT if self._sink else "events", 0),
             "own": counts.get("application", 0),
         }

@@ -2,7 +2,7 @@
 user needs.
 
 The caller starts the agent span and queues it; a background thread scores the answer, ends the span
-with its true end time and emits run span, event and metrics, while the application's batch
+with its true end time and its results and emits event and metrics, while the application's batch
 processors have room.
 """
 
@@ -30,8 +30,7 @@ _AGENT: dict[str, Any] = {
     "agenteval.evaluation.sampled": True,
     "agenteval.evaluation.criteria": ("trivial",),
 }
-_RUN: dict[str, Any] = {
-    "gen_ai.operation.name": "evaluation",
+_RESULTS: dict[str, Any] = {
     "gen_ai.evaluation.trivial.score": 1.0,
     "gen_ai.evaluation.trivial.label": "pass",
     "agenteval.evaluation.overall_score": 1.0,
@@ -67,7 +66,7 @@ class LatePaced:
         self._score, self._calls, self._done = score, 0, 0
         self._tracer, self._logger = trace.get_tracer("late_paced"), _logs.get_logger("late_paced")
         meter = metrics.get_meter("late_paced")
-        self._histograms = [meter.create_histogram(name) for name in ("score", "duration", "lag")]
+        self._histograms = [meter.create_histogram(name) for name in ("score", "lag")]
         threading.Thread(target=self._run, daemon=True).start()
 
     def wrap(self, handler: Any) -> Any:
@@ -102,12 +101,9 @@ class LatePaced:
 
     def _emit(self, span: Any, answer: str, ended_ns: int) -> None:
         value = self._score(answer)
-        span.set_attributes(
-            {"gen_ai.evaluation.trivial.score": value, "gen_ai.evaluation.trivial.label": "pass"}
-        )
+        span.set_attributes({**_RESULTS, "gen_ai.evaluation.trivial.score": value})
         span.end(ended_ns)
         context = trace.set_span_in_context(span)
-        self._tracer.start_span("evaluation answer", context=context, attributes=_RUN).end()
         self._logger.emit(
             event_name="gen_ai.evaluation.result",
             context=context,

@@ -111,7 +111,6 @@ ROWS: dict[str, Row] = {
         _EVERY,
         (
             _kept("agent spans", "agent spans"),
-            _kept("run spans", "run spans"),
             _kept("events", "events"),
             _kept("the application's spans", "own"),
             Line(
