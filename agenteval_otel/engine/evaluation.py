@@ -7,9 +7,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from time import perf_counter_ns, time_ns
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from opentelemetry import context as otel_context
 from opentelemetry.trace import Span
@@ -155,10 +155,8 @@ class Evaluation(UnderWay):
                 emitter.prepare()
             except Exception:  # it is tried again with the emission, and counted there
                 pass
-        settings = self._settings
-        takes_time = settings.calls_model or settings.runner.leaves_thread
         with self.task.origin.starting():
-            if emitter is not None and takes_time and self.task.origin.opens_span:
+            if emitter is not None and run.takes_time and self.task.origin.opens_span:
                 self._start_within_span(run, emitter)
             else:
                 run.start()
@@ -436,7 +434,7 @@ class Evaluation(UnderWay):
         if not is_sent:
             _TELEMETRY.begin()
             try:
-                self._emit_response(response)
+                self._emit_response()
             finally:
                 _TELEMETRY.end()
         # Results are those of the responses that are counted as evaluated, and of no others.
@@ -473,39 +471,51 @@ class Evaluation(UnderWay):
         except Exception as error:  # the results are stored and watched
             self._engine.broken("telemetry", error)
 
-    def _emit_response(self, response: EvaluatedResponse) -> None:
+    def _emit_response(self) -> None:
         engine = self._engine
         emitter = self._settings.emitter
         emission = self._emission
-        if emission is not None and self._end_agent_span(emission):
-            emission = emission._replace(on_agent_span=True)
+        is_on_agent_span = engine.end_span(self.task, self._of_agent_span())
         if emitter is None or emission is None:
             return
         try:
-            emitter.send([emission], spans=emitter.providers.has_room_for_spans())
+            emitter.send(
+                [emission._replace(on_agent_span=is_on_agent_span)],
+                spans=emitter.providers.has_room_for_spans(),
+            )
         except (
             Exception
         ) as error:  # a provider of the host's raises: the results are stored and watched
             engine.broken("telemetry", error)
 
-    def _end_agent_span(self, emission: Emission) -> bool:
-        """End the agent span, if it is open. Return whether it has the results: those of an answer
-        that failed have a run span.
+    def _of_agent_span(self) -> Mapping[str, Any] | None:
+        """Return the results as the agent span may take them, None where that is over or they need a
+        run span, as those of an answer that failed.
         """
         task = self.task
-        agent_span = task.span
         emitter = self._settings.emitter
-        attributes = None
-        if agent_span is not None and emitter is not None and task.error_type is None:
-            attributes = emitter.of_agent_span(emission, agent_span)
-        return self._engine.end_span(task, attributes)
+        if (
+            task.span is None
+            or task.error_type is not None
+            or self._emission is None
+            or emitter is None
+        ):
+            return None
+        try:
+            return emitter.of_agent_span(self._emission)
+        except Exception as error:
+            self._engine.broken("telemetry", error)
+            return None
 
     def ensure_agent_span(self) -> None:
-        """Start the agent span afterwards, where no tracer was there when the call began."""
+        """Start the agent span afterwards, where no tracer was there when the call began. What comes
+        later than its answer has none.
+        """
         task = self.task
         settings = self._settings
         if (
-            task.select.results
+            not task.is_fresh
+            or task.subject != "answer"
             or task.target is not None
             or settings.agent_span == "never"
             or settings.emitter is None

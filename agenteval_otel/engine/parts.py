@@ -18,7 +18,7 @@ from agenteval_otel.errors import ConfigurationError, GroundTruthError
 from agenteval_otel.runtime.log import log
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.emitter import Emitter
-from agenteval_otel.telemetry.spans import end_agent_span
+from agenteval_otel.telemetry.spans import add_to_agent_span, end_agent_span
 
 _LOOK_AGAIN_S = 0.002
 
@@ -79,25 +79,25 @@ class EngineParts:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._look_again)
 
     def end_span(self, task: Task, results: Mapping[str, AttributeValue] | None = None) -> bool:
-        """End the task's own span, if it still is this process's to end. Return whether it has taken
-        the results. Raises nothing.
+        """End the task's own span, if it still is this process's to end. Return whether the results
+        went with it. Raises nothing.
         """
         span = task.take_span()
         if span is None or task.pid != os.getpid():
             return False
+        are_taken = False
         try:
             emitter = task.settings.emitter
             if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
                 # counted as lost: its processors would drop it, each with a line of the SDK's
-                return False
-            attributes = {**task.span_attributes, **results} if results else task.span_attributes
-            end_agent_span(
-                span, ended_ns=task.ended_ns, error_type=task.error_type, attributes=attributes
-            )
-            return results is not None
+                return results is not None
+            try:
+                are_taken = add_to_agent_span(span, task.span_attributes, results)
+            finally:
+                end_agent_span(span, ended_ns=task.ended_ns, error_type=task.error_type)
         except Exception as error:
             self.broken("agent_span", error)
-            return False
+        return are_taken
 
     def ground_truth_failed(self, error: BaseException) -> None:
         part = (

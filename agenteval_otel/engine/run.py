@@ -169,10 +169,6 @@ class EvaluationRunner:
                 )
         self.undeclared |= new
 
-    @property
-    def leaves_thread(self) -> bool:
-        return any(step.state.mode != "inline" for step in self.steps)
-
     async def run(
         self,
         evaluation_input: EvaluationInput,
@@ -307,8 +303,13 @@ class Run:
                     self._begin(index)
         self._one_less()
 
-    def ready(self) -> list[EvaluationResult]:
-        return [result for group in self._groups if group is not None for result in group]
+    @property
+    def takes_time(self) -> bool:
+        """Tell whether an evaluator that is due asks a model, or runs on another thread or process."""
+        return any(
+            (step.calls_model and not self._skip_models) or step.state.mode != "inline"
+            for step in self._due
+        )
 
     def cancel(self) -> None:
         self.superseded = True

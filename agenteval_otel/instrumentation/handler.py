@@ -41,7 +41,7 @@ from agenteval_otel.semconv import (
     PIPELINE_FAILED,
 )
 from agenteval_otel.telemetry import Accounting
-from agenteval_otel.telemetry.spans import end_agent_span, open_agent_span
+from agenteval_otel.telemetry.spans import add_to_agent_span, end_agent_span, open_agent_span
 
 _now_ns = time.time_ns
 _tick_ns = time.perf_counter_ns
@@ -284,12 +284,10 @@ class Handler:
             if emitter is not None and span.is_recording() and emitter.providers.is_gone("TRACES"):
                 # counted as lost: its processors would drop it, each with a line of the SDK's
                 return
-            end_agent_span(
-                span,
-                ended_ns=call.ended_ns,
-                error_type=call.error_type,
-                attributes=call.span_attributes,
-            )
+            try:
+                add_to_agent_span(span, call.span_attributes)
+            finally:
+                end_agent_span(span, ended_ns=call.ended_ns, error_type=call.error_type)
         except Exception as error:
             self.broken(SCOPE, error)
 

@@ -39,7 +39,6 @@ from agenteval_otel.telemetry.spans import (
     EventLog,
     Placement,
     context_of_span,
-    has_room_for,
     marked_context,
     open_run_span,
     span_context_of,
@@ -289,12 +288,12 @@ class Emitter:
             skipped,
         )
 
-    def of_agent_span(self, emission: Emission, agent_span: Span) -> Mapping[str, Any] | None:
-        """Return what the open agent span takes of the results: what their run span would have. It
-        then is the one span with them. None where they need a run span.
+    def of_agent_span(self, emission: Emission) -> Mapping[str, Any] | None:
+        """Return what an open agent span may take of the results: what their run span would have. None
+        where they need a run span.
 
-        They need one if a model was asked, if an evaluator failed, if results have spans of their
-        own or belong into another trace, and if the agent span has no room for them.
+        They need one if a model was asked, if an evaluator failed, and if results have spans of
+        their own or belong into another trace.
         """
         if (
             emission.run_span is not None
@@ -303,8 +302,7 @@ class Emitter:
             or any(_is_notable(result) for result, *_ in emission.shown)
         ):
             return None
-        attributes = self._of_results(emission)
-        return attributes if has_room_for(agent_span, attributes) else None
+        return self._of_results(emission)
 
     def send(self, emissions: Sequence[Emission], *, spans: bool = True) -> None:
         """Emit the results of responses, one signal after the other. Exporters send them later.

@@ -19,8 +19,6 @@ from agenteval_otel.semconv import (
     DROPPED_SHUTDOWN,
     DROPPED_UNSENT,
     EVENT_ANSWER,
-    SCHEMA_URL,
-    SCOPE_NAME,
     SENT,
 )
 from agenteval_otel.telemetry.target import RequestSender, Signal, direct_sender
@@ -207,10 +205,5 @@ class _EventSignal(Signal):
         return self._encode([event for _, event in items])
 
     def _encoder(self, resource: Any) -> Callable[[Sequence[Any]], Any]:
-        envelope = self.request()
-        group = envelope.resource_logs.add()
-        self._messages.fill_attributes(group.resource.attributes, resource.attributes)
-        scope = group.scope_logs.add(schema_url=SCHEMA_URL)
-        scope.scope.name = SCOPE_NAME
-        scope.scope.version = scope_version()
+        envelope = self._messages.envelope_of(self, resource)
         return self._messages.Encoder(envelope, self.records, None)

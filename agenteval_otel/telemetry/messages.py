@@ -4,7 +4,7 @@ none, with our own exporter.
 `SpanMessages`, `EventMessages` and `MetricMessages` implement the part of the providers' interface
 that the emitter uses, with the SDK's sampler and limits, and produce the same messages as the SDK
 (tests/telemetry/test_messages.py). Spans and events stay plain values until a whole batch is filled
-at once, histograms until they are collected.
+at once, measurements until they are collected.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from opentelemetry import trace
 from opentelemetry.context import Context, get_current
+from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
 from opentelemetry.trace import (
@@ -34,13 +35,17 @@ from opentelemetry.trace import (
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import kept_bytes
-from agenteval_otel.semconv import SCOPE_NAME
+from agenteval_otel.runtime.version import scope_version
+from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 
 if TYPE_CHECKING:
     from opentelemetry._logs import SeverityNumber
     from opentelemetry.proto.common.v1 import common_pb2
+    from opentelemetry.sdk.trace import SpanLimits
     from opentelemetry.util import types
     from opentelemetry.util.types import AttributeValue
+
+    from agenteval_otel.telemetry.target import Signal
 
 Put = Callable[[Any, int], object]
 """Takes what is ready to be encoded, and about how much memory it takes."""
@@ -53,22 +58,26 @@ _UNSET: Final = Status()
 _ITEM_BYTES: Final = 1_024
 
 
-class Limits(NamedTuple):
-    """How many attributes there may be, and how long their texts; None for no limit."""
-
-    most: int | None
-    longest: int | None
-
-
 class Fillable(Protocol):
     """A span or an event that waits for its message."""
 
     def fill(self, message: Any, longest: int | None) -> None: ...
 
 
+def envelope_of(signal: Signal, resource: Any) -> Any:
+    """Return a request of a signal without records: the resource, and our scope."""
+    request = signal.request()
+    group = getattr(request, f"resource_{signal.kind}").add()
+    group.schema_url = getattr(resource, "schema_url", "")  # the application's may be of any class
+    fill_attributes(group.resource.attributes, resource.attributes)
+    scope = getattr(group, f"scope_{signal.kind}").add(schema_url=SCHEMA_URL)
+    scope.scope.name = SCOPE_NAME
+    scope.scope.version = scope_version()
+    return request
+
+
 class Encoder:
-    """Encodes a batch below one resource and one scope, which stand in `envelope`; in place of the
-    SDK's function.
+    """Encodes a batch below one resource and one scope, which stand in `envelope`.
 
     Args:
         envelope: A request without records.
@@ -99,19 +108,15 @@ class SpanMessages:
     Args:
         sampler: The SDK's, by the environment's variables.
         ids: Generates ids.
-        limits: Of the attributes.
-        max_links: How many links a span may have.
+        limits: The SDK's limits of a span.
         put: Takes spans that have ended.
     """
 
-    def __init__(
-        self, sampler: Any, ids: Any, limits: Limits, max_links: int | None, put: Put
-    ) -> None:
+    def __init__(self, sampler: Any, ids: Any, limits: SpanLimits, put: Put) -> None:
         self._sampler = sampler
         self._ids = ids
         self._put = put
-        self._max_attributes = limits.most
-        self._max_links = max_links
+        self._limits = limits
 
     def __repr__(self) -> str:
         return f"<SpanMessages {self._sampler!r}>"
@@ -148,17 +153,18 @@ class SpanMessages:
         )
         if not is_sampled:
             return NonRecordingSpan(span_context)
-        span = MessageSpan(span_context, self._max_attributes, self._put)
+        limits = self._limits
+        span = MessageSpan(span_context, limits, self._put)
         span.name = name
         span.start_ns = time.time_ns() if start_time is None else start_time
         span.parent = parent if parent.is_valid else None
         if links:
             valid = [link for link in links if link.context.is_valid or link.context.trace_state]
-            span.dropped_links = (
-                0 if self._max_links is None else max(0, len(valid) - self._max_links)
-            )
+            most = limits.max_links
+            span.dropped_links = 0 if most is None else max(0, len(valid) - most)
             span.links = valid[span.dropped_links :]
-        span.dropped = _add(span.attributes, sampled.attributes or {}, self._max_attributes)
+        sampled_attributes = sampled.attributes or {}
+        span.dropped = _add(span.attributes, sampled_attributes, limits.max_span_attributes)
         return span
 
 
@@ -167,9 +173,9 @@ class MessageSpan(NonRecordingSpan):
     events, exceptions and links are not, and a log line says so. Any thread.
     """
 
-    def __init__(self, context: SpanContext, max_attributes: int | None, put: Put) -> None:
+    def __init__(self, context: SpanContext, limits: SpanLimits, put: Put) -> None:
         super().__init__(context)
-        self.max_attributes = max_attributes
+        self._limits = limits  # where spans of the SDK have them
         self._put = put
         self.name = ""
         self.start_ns = 0
@@ -195,7 +201,7 @@ class MessageSpan(NonRecordingSpan):
         }
         with self._lock:
             if self.end_ns is None:
-                self.dropped += _add(self.attributes, taken, self.max_attributes)
+                self.dropped += _add(self.attributes, taken, self._limits.max_span_attributes)
 
     def update_name(self, name: str) -> None:
         if self.end_ns is None:
@@ -279,10 +285,10 @@ def fill_status(message: Any, status: Status) -> None:
 
 
 class EventMessages:
-    """A provider of events, and its logger."""
+    """A provider of events, and its logger. An event keeps the newest of too many attributes."""
 
-    def __init__(self, limits: Limits, put: Put) -> None:
-        self._max_attributes = limits.most
+    def __init__(self, max_attributes: int | None, put: Put) -> None:
+        self._max_attributes = max_attributes
         self._put = put
 
     def __repr__(self) -> str:
@@ -355,39 +361,46 @@ class Event(NamedTuple):
         message.dropped_attributes_count = self.dropped
 
 
+Observe = Callable[[CallbackOptions], Sequence[Observation]]
+"""Gives what an instrument shows now."""
+
+
 class MetricMessages:
-    """A provider of metrics, and its meter: histograms are its own, every other instrument is the
-    SDK's.
+    """A provider of metrics, and its meter.
 
     Args:
-        provider: The SDK's.
+        envelope: A request without metrics.
+        records_of: Gives its one list of metrics.
         exemplars: Which measurements may be exemplars: the value of
             ``OTEL_METRICS_EXEMPLAR_FILTER``.
         is_delta: Histograms say what was added since the last collection, and are not cumulative.
-        sums: Makes counters say that too.
+        deltas: Makes counters say that too.
     """
 
     def __init__(
         self,
-        provider: Any,
+        envelope: Any,
+        records_of: Callable[[Any], Any],
         exemplars: str,
         *,
         is_delta: bool = False,
-        sums: SumDeltas | None = None,
+        deltas: SumDeltas | None = None,
     ) -> None:
-        self._provider = provider
-        self._sums = sums
+        self._envelope = envelope
+        self._records_of = records_of
         self._exemplars = exemplars
         self._is_delta = is_delta
-        self._meter: Any = None
-        self._histograms: list[HistogramMessages] = []
+        self._sums = CumulativeSums()
+        self._counters = deltas or self._sums
+        self._instruments: list[HistogramMessages | ObservedMessages] = []
 
     def __repr__(self) -> str:
-        return f"<MetricMessages {self._provider!r}>"
+        return f"<MetricMessages {len(self._instruments)} instruments>"
 
-    def get_meter(self, *args: Any, **kwargs: Any) -> MetricMessages:
-        self._meter = self._provider.get_meter(*args, **kwargs)
-        return self
+    def get_meter(self, *_: Any, **__: Any) -> MetricMessages:
+        return self  # the envelope has the scope
+
+    def shutdown(self, *_: Any, **__: Any) -> None: ...
 
     def create_histogram(
         self,
@@ -400,35 +413,58 @@ class MetricMessages:
         boundaries = explicit_bucket_boundaries_advisory
         histogram = HistogramMessages(name, unit, description, boundaries, self._exemplars)
         histogram.is_delta = self._is_delta
-        self._histograms.append(histogram)
+        self._instruments.append(histogram)
         return histogram
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._meter if name.startswith("create_") else self._provider, name)
+    def create_observable_counter(
+        self, name: str, callbacks: Sequence[Observe], unit: str = "", description: str = ""
+    ) -> None:
+        self._instruments.append(
+            ObservedMessages(name, unit, description, callbacks, self._counters, only_grows=True)
+        )
 
-    def encoder(self, encode: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return the SDK's encoder, extended: it adds our histograms to the instruments that it
-        encodes.
+    def create_observable_up_down_counter(
+        self, name: str, callbacks: Sequence[Observe], unit: str = "", description: str = ""
+    ) -> None:
+        self._instruments.append(ObservedMessages(name, unit, description, callbacks, self._sums))
+
+    def create_observable_gauge(
+        self, name: str, callbacks: Sequence[Observe], unit: str = "", description: str = ""
+    ) -> None:
+        self._instruments.append(ObservedMessages(name, unit, description, callbacks))
+
+    def collect(self, _: object = ()) -> Any:
+        """Return a request with what every instrument shows now. One that raises is left out. One
+        thread at a time.
         """
+        request = type(self._envelope)()
+        request.CopyFrom(self._envelope)
+        metrics = self._records_of(request)
+        for instrument in self._instruments:
+            filled = len(metrics)
+            try:
+                instrument.fill(metrics, time.time_ns())
+            except Exception as error:
+                del metrics[filled:]
+                log.warning("export_failed", part="metrics", status=type(error).__name__)
+        return request
 
-        def with_histograms(metrics_data: object) -> Any:
-            request = encode(metrics_data)
-            now_ns = time.time_ns()
-            for group in request.resource_metrics:
-                for metrics in group.scope_metrics:
-                    if metrics.scope.name != SCOPE_NAME:
-                        continue
-                    if self._sums is not None:
-                        self._sums.apply(metrics.metrics)
-                    for histogram in self._histograms:
-                        histogram.fill(metrics.metrics, now_ns)
-            return request
 
-        return with_histograms
+class CumulativeSums:
+    """Sums as they are: what was added since their series was first seen. One thread at a time."""
+
+    temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+
+    def __init__(self) -> None:
+        self._began_ns: dict[_SeriesKey, int] = {}
+
+    def point(self, key: _SeriesKey, total: float, now_ns: int) -> tuple[float, int]:
+        """Return the value of a series' next point, and the time at which that begins."""
+        return total, self._began_ns.setdefault(key, now_ns)
 
 
 class SumDeltas:
-    """Turns counters of collections into what was added since the one before. One thread at a time.
+    """Sums as what was added since the collection before. One thread at a time.
 
     Our counters are read from totals, which outlive a provider. The SDK's own deltas begin with the
     whole total for each provider, so what is exported already would be counted again.
@@ -438,12 +474,13 @@ class SumDeltas:
             before, such as ahead of a reload, is not repeated.
     """
 
-    _exported_here: ClassVar[dict[bytes, float]] = {}
+    temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+    _exported_here: ClassVar[dict[_SeriesKey, float]] = {}
 
     def __init__(self, of_process: Collection[str] = ()) -> None:
         self._of_process = of_process
         self._began_ns = time.time_ns()
-        self._exported: dict[bytes, tuple[float, int]] = {}  # a series' total, and its time
+        self._exported: dict[_SeriesKey, tuple[float, int]] = {}  # a series' total, and its time
         self._before = dict(self._exported_here)
 
     @classmethod
@@ -451,34 +488,75 @@ class SumDeltas:
         """Begin anew, as a forked child does."""
         cls._exported_here.clear()
 
-    def apply(self, metrics: Sequence[Any]) -> None:
-        """Change the counters among these metrics. What only grows is a counter."""
-        for metric in metrics:
-            if not metric.sum.is_monotonic:  # False where it is no sum
-                continue
-            metric.sum.aggregation_temporality = (
-                AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-            )
-            for point in metric.sum.data_points:
-                self._apply_to(metric.name, point)
-
-    def _apply_to(self, name: str, point: Any) -> None:
-        labels = sorted(pair.SerializeToString() for pair in point.attributes)
-        key = b"\0".join([name.encode(), *labels])
-        field_name = point.WhichOneof("value")
-        total = getattr(point, field_name)
+    def point(self, key: _SeriesKey, total: float, now_ns: int) -> tuple[float, int]:
+        """Return the value of a series' next point, and the time at which that begins."""
         # Before its first export here, of the process's counters alone.
-        first = self._before.pop(key, 0.0), self._began_ns
+        first = self._before.pop(key, 0), self._began_ns
         known, known_ns = self._exported.get(key, first)
-        setattr(point, field_name, type(total)(total - known if total >= known else total))
-        # The Collector adds up what begins at the very moment at which the point before has ended.
-        point.start_time_unix_nano = known_ns
-        self._exported[key] = total, point.time_unix_nano
-        if name in self._of_process:
+        self._exported[key] = total, now_ns
+        if key[0] in self._of_process:
             self._exported_here[key] = total
+        # The Collector adds up what begins at the very moment at which the point before has ended.
+        return total - known if total >= known else total, known_ns
 
 
+_SeriesKey = tuple[str, tuple[tuple[str, Any], ...]]
+"""The name of a metric, and the attributes of a series of it, in one order."""
 reset_in_child(SumDeltas.forget)
+
+
+class ObservedMessages:
+    """An instrument that is read when metrics are collected. The attributes of one series come in one
+    order. One thread at a time.
+
+    Args:
+        callbacks: Give what it shows.
+        sums: Makes points of totals. None: it is a gauge.
+        only_grows: It is a counter.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        unit: str,
+        description: str,
+        callbacks: Sequence[Observe],
+        sums: CumulativeSums | SumDeltas | None = None,
+        *,
+        only_grows: bool = False,
+    ) -> None:
+        self._name = name
+        self._unit = unit
+        self._description = description
+        self._callbacks = callbacks
+        self._sums = sums
+        self._only_grows = only_grows
+
+    def fill(self, metrics: Any, now_ns: int) -> None:
+        """Add the metric, if it shows anything."""
+        options = CallbackOptions()
+        observed = [each for callback in self._callbacks for each in callback(options)]
+        if not observed:
+            return
+        metric = metrics.add(name=self._name, description=self._description, unit=self._unit)
+        if self._sums is None:
+            points = metric.gauge.data_points
+        else:
+            metric.sum.aggregation_temporality = self._sums.temporality
+            metric.sum.is_monotonic = self._only_grows
+            points = metric.sum.data_points
+        for observation in observed:
+            value = observation.value
+            attributes = observation.attributes or {}
+            point = points.add(time_unix_nano=now_ns)
+            if self._sums is not None:
+                key = self._name, tuple(attributes.items())
+                value, point.start_time_unix_nano = self._sums.point(key, value, now_ns)
+            if isinstance(value, int):
+                point.as_int = value
+            else:
+                point.as_double = value
+            fill_attributes(point.attributes, attributes)
 
 
 @dataclass(slots=True)

@@ -853,7 +853,7 @@ class Instruments:
         """Record how long a run took that asked a model, and how long after its answer it ended."""
         if response.started_ns is None or response.ended_ns is None:
             return
-        if any(result.calls_model for result in response.results):
+        if any(result.calls_model and result.status != "skipped" for result in response.results):
             self._duration.record(
                 max(0, response.ended_ns - response.started_ns) / 1e9, context=context
             )

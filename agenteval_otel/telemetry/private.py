@@ -20,39 +20,27 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from opentelemetry._logs import LogRecord
 from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
-from opentelemetry.sdk._logs import LogRecordLimits, ReadableLogRecord
-from opentelemetry.sdk.metrics import (
-    AlwaysOffExemplarFilter,
-    AlwaysOnExemplarFilter,
-    MeterProvider,
-    TraceBasedExemplarFilter,
-)
-from opentelemetry.sdk.metrics.export import MetricReader
+from opentelemetry.sdk._logs import LogRecordLimits
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import INVALID_SPAN_CONTEXT
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY, MemoryPart
 from agenteval_otel.runtime.reentrancy import PROCESS
-from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 from agenteval_otel.telemetry.messages import (
     INTERNAL,
     Encoder,
     EventMessages,
-    Limits,
     MetricMessages,
     SpanMessages,
     SumDeltas,
+    envelope_of,
     fill_attributes,
     fill_links,
     fill_place,
@@ -71,15 +59,7 @@ from agenteval_otel.telemetry.target import (
     positive,
 )
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.metrics.export import MetricsData
-
 _METRICS_EVERY_MS = 60_000.0
-_EXEMPLARS = {
-    "always_on": AlwaysOnExemplarFilter(),
-    "always_off": AlwaysOffExemplarFilter(),
-    "trace_based": TraceBasedExemplarFilter(),
-}
 _FIRST_METRICS_S = 1.0
 """Prometheus counts growth from a counter's first sample on: it should hold few results."""
 _LEAST_BETWEEN_S = 5.0
@@ -107,75 +87,52 @@ def private_provider(
     loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
     resource = resource or own_resource()
-    scope = InstrumentationScope(SCOPE_NAME, scope_version(), SCHEMA_URL)
     if signal == "TRACES":
-        return _tracer_providers(loaded, exporter, resource, scope)
+        return _tracer_providers(loaded, exporter, resource)
     if signal == "LOGS":
-        return _event_provider(loaded, exporter, resource, scope)
+        return _event_provider(loaded, exporter, resource)
     return _meter_provider(loaded, exporter, resource, sums or SumDeltas(OF_PROCESS))
 
 
-def _tracer_providers(
-    signal: Signal, exporter: Exporter, resource: Resource, scope: InstrumentationScope
-) -> OwnTracerProviders:
+def _tracer_providers(signal: Signal, exporter: Exporter, resource: Resource) -> OwnTracerProviders:
     ids = _OwnIds()
     agents = TracerProvider(resource=resource, shutdown_on_exit=False, id_generator=ids)
     agents.add_span_processor(_ExportedSpans(exporter))
-    of_spans = SpanLimits()
-    limits = Limits(of_spans.max_span_attributes, of_spans.max_span_attribute_length)
+    limits = SpanLimits()
     put = partial(exporter.put, signal.name)
-    evaluations = SpanMessages(agents.sampler, ids, limits, of_spans.max_links, put)
-    blank = ReadableSpan("", INVALID_SPAN_CONTEXT, resource=resource, instrumentation_scope=scope)
-    signal.encode = Encoder(signal.envelope(blank), signal.records, limits.longest)
+    evaluations = SpanMessages(agents.sampler, ids, limits, put)
+    signal.encode = Encoder(
+        envelope_of(signal, resource), signal.records, limits.max_span_attribute_length
+    )
     return OwnTracerProviders(agents, evaluations)  # type: ignore[arg-type]
 
 
-def _event_provider(
-    signal: Signal, exporter: Exporter, resource: Resource, scope: InstrumentationScope
-) -> EventMessages:
+def _event_provider(signal: Signal, exporter: Exporter, resource: Resource) -> EventMessages:
     of_events = LogRecordLimits()
     # Those of log records alone are newer than the SDK's other limits.
     most = getattr(of_events, "max_log_record_attributes", of_events.max_attributes)
     longest = getattr(of_events, "max_log_record_attribute_length", of_events.max_attribute_length)
-    blank = ReadableLogRecord(LogRecord(), resource, scope)
-    signal.encode = Encoder(signal.envelope(blank), signal.records, longest)
-    return EventMessages(Limits(most, longest), partial(exporter.put, signal.name))
+    signal.encode = Encoder(envelope_of(signal, resource), signal.records, longest)
+    return EventMessages(most, partial(exporter.put, signal.name))
 
 
 def _meter_provider(
     signal: Signal, exporter: Exporter, resource: Resource, sums: SumDeltas
 ) -> MetricMessages:
-    reader = _CollectedMetrics(exporter)
-    exemplars = exemplar_filter()
-    # Given to the SDK, which raises for a word that it does not know.
-    meters = MeterProvider([reader], resource, _EXEMPLARS[exemplars], shutdown_on_exit=False)
-    every_ms = positive(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""), _METRICS_EVERY_MS)
-    exporter.collect_with(reader.collect, every_ms / 1000)
     temporality = metrics_temporality()
     provider = MetricMessages(
-        meters,
-        exemplars,
+        envelope_of(signal, resource),
+        signal.records,
+        exemplar_filter(),
         is_delta=temporality != "cumulative",
-        sums=sums if temporality == "delta" else None,
+        deltas=sums if temporality == "delta" else None,
     )
-    signal.encode = provider.encoder(signal.encode)
-    exporter.streams[signal.name].keeps_newest = temporality == "cumulative"
+    signal.encode = provider.collect
+    stream = exporter.streams[signal.name]
+    stream.keeps_newest = temporality == "cumulative"
+    every_ms = positive(os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", ""), _METRICS_EVERY_MS)
+    exporter.collect_with(stream.keep_collection, every_ms / 1000)
     return provider
-
-
-class _Exported:
-    """Passes what a private provider makes to the exporter, which `Providers` flushes and closes
-    itself.
-    """
-
-    def __init__(self, exporter: Exporter) -> None:
-        super().__init__()
-        self._exporter = exporter
-
-    def shutdown(self, *_: Any, **__: Any) -> None: ...
-
-    def force_flush(self, *_: Any, **__: Any) -> bool:
-        return True
 
 
 class _SdkSpan:
@@ -204,19 +161,15 @@ class _SdkSpan:
         fill_status(message, span.status)
 
 
-class _ExportedSpans(_Exported, SpanProcessor):
+class _ExportedSpans(SpanProcessor):
+    """Passes agent spans to the exporter, which `Providers` flushes and closes itself."""
+
+    def __init__(self, exporter: Exporter) -> None:
+        self._exporter = exporter
+
     def on_end(self, span: Any) -> None:
         if span.context.trace_flags.sampled:
             self._exporter.put("TRACES", _SdkSpan(span), size_of(span.attributes))
-
-
-class _CollectedMetrics(_Exported, MetricReader):
-    """Cumulative; the exporter's thread collects, where the SDK's reader has a thread of its own."""
-
-    def _receive_metrics(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
-    ) -> None:
-        self._exporter.streams["METRICS"].keep_collection(metrics_data)
 
 
 class _OwnIds(IdGenerator):
@@ -495,9 +448,11 @@ class _Stream:
         if self._reserve(size_bytes, 1, self._owners_of([item])):
             self._items.append((item, size_bytes))
 
-    def keep_collection(self, item: object) -> None:
-        """Take a collection of metrics. A cumulative one replaces all that waits."""
-        batches = self._encoded(item)
+    def keep_collection(self, item: object = ()) -> None:
+        """Take a collection of metrics, if it shows any. A cumulative one replaces all that waits."""
+        batches = [batch for batch in self._encoded(item) if batch.item_count]
+        if not batches:
+            return
         with contextlib.suppress(IndexError):
             while self.keeps_newest:
                 self._memory.release(len(self._batches.popleft().data))

@@ -6,8 +6,10 @@ the run span, a child of the evaluated one, carries them. Outside any trace the 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -64,31 +66,37 @@ def open_agent_span(
     return tracer.start_span(name, context=context, attributes=attributes, start_time=started_ns)
 
 
-def has_room_for(span: Span, attributes: Mapping[str, Any]) -> bool:
-    """Tell whether a span takes these attributes and keeps all that it has. False if it has ended,
-    and if it is neither ours nor the SDK's, so that nothing is known of its limit.
+def add_to_agent_span(
+    span: Span, attributes: Mapping[str, Any], results: Mapping[str, Any] | None = None
+) -> bool:
+    """Set on the agent's span what is known of its answer. Return whether it has taken the results.
+
+    Results are taken all together or not at all. Nothing that the application's code has set is
+    replaced, or pushed out as the SDK does beyond its limit. Where the limit cannot be seen, because
+    the span is neither ours nor the SDK's, no results are taken.
     """
-    if not span.is_recording():
+    if not span.is_recording():  # the handler may have ended it
         return False
-    if hasattr(span, "max_attributes"):
-        limit = span.max_attributes
-    else:
-        limit = getattr(getattr(span, "_limits", None), "max_span_attributes", 0)
-    return limit is None or len(getattr(span, "attributes", ())) + len(attributes) <= limit
+    own = set(getattr(span, "attributes", None) or ())
+    limits = getattr(span, "_limits", None)
+    most = None if limits is None else limits.max_span_attributes
+    room = sys.maxsize if most is None else max(0, most - len(own))
+    added = {name: value for name, value in attributes.items() if name not in own}
+    of_results = {name: value for name, value in (results or {}).items() if name not in own}
+    are_taken = (
+        results is not None and limits is not None and len(added.keys() | of_results.keys()) <= room
+    )
+    if are_taken:
+        added |= of_results
+    span.set_attributes(dict(islice(added.items(), room)))
+    return are_taken
 
 
-def end_agent_span(
-    span: Span, *, ended_ns: int, error_type: str | None, attributes: Mapping[str, Any]
-) -> None:
-    """End the agent's span, in every case, with its true end and its results. An exception adds its
-    type, never its text. What the application's code has set is not replaced.
+def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None) -> None:
+    """End the agent's span, in every case, with its true end. An exception adds its type, never its
+    text.
     """
     try:
-        if attributes and span.is_recording():  # the handler may have ended it
-            own = set(getattr(span, "attributes", ()))
-            span.set_attributes(
-                {name: value for name, value in attributes.items() if name not in own}
-            )
         if error_type is not None:
             span.set_attribute(names.ERROR_TYPE, error_type)
             span.set_status(Status(StatusCode.ERROR))

@@ -307,30 +307,26 @@ def _channel_credentials(signal: str, address: str) -> Any:
     )
 
 
-# Encoder; the collector's package; as in ``resource_<kind>``; fields of the items, and of the
-# number of rejected ones.
+# The collector's package; as in ``resource_<kind>``; fields of the items, and of the number of
+# rejected ones.
 _PARTS: Final = {
-    "TRACES": ("trace_encoder.encode_spans", "trace", "spans", "spans", "rejected_spans"),
-    "LOGS": ("_log_encoder.encode_logs", "logs", "logs", "log_records", "rejected_log_records"),
-    "METRICS": (
-        "metrics_encoder.encode_metrics",
-        "metrics",
-        "metrics",
-        "metrics",
-        "rejected_data_points",
-    ),
+    "TRACES": ("trace", "spans", "spans", "rejected_spans"),
+    "LOGS": ("logs", "logs", "log_records", "rejected_log_records"),
+    "METRICS": ("metrics", "metrics", "metrics", "rejected_data_points"),
 }
 
 
 class Signal:
-    """One signal's part of OTLP: its encoder, messages and gRPC method. Creating one imports them."""
+    """One signal's part of OTLP: its messages and gRPC method. Creating one imports them.
+
+    Attributes:
+        encode: Makes a request of what waits. Set by those who know what that is.
+    """
+
+    encode: Callable[[Any], Any]
 
     def __init__(self, name: str) -> None:
-        encoder, package, self._kind, self._records, self.rejected = _PARTS[name]
-        module, _, function = encoder.partition(".")
-        self.encode = getattr(
-            import_module(f"opentelemetry.exporter.otlp.proto.common.{module}"), function
-        )
+        package, self.kind, self._records, self.rejected = _PARTS[name]
         collector = f"opentelemetry.proto.collector.{package}.v1"
         service = package.capitalize()
         messages = import_module(f"{collector}.{package}_service_pb2")
@@ -343,12 +339,6 @@ class Signal:
 
     def count(self, request: object) -> int:
         return sum(map(len, self._records_of(request)))
-
-    def envelope(self, item: object) -> Any:
-        """Return the request of one item of the SDK's, without the item: its resource and scope."""
-        request = self.encode([item])
-        del self.records(request)[:]
-        return request
 
     def records(self, request: object) -> Any:
         """Return the records of a request with one resource and one scope."""
@@ -371,11 +361,11 @@ class Signal:
         return halves
 
     def _records_of(self, request: object) -> list[Any]:
-        resources = getattr(request, f"resource_{self._kind}")
+        resources = getattr(request, f"resource_{self.kind}")
         return [
             getattr(scope, self._records)
             for item in resources
-            for scope in getattr(item, f"scope_{self._kind}")
+            for scope in getattr(item, f"scope_{self.kind}")
         ]
 
 

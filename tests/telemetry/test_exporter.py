@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.telemetry.private import Exporter
-from agenteval_otel.telemetry.target import SendOutcome, Signal
+from agenteval_otel.telemetry.target import SendOutcome
+from tests.telemetry.encoded import sdk_signal
 
 DELIVERED, AWAY = SendOutcome(True, "200"), SendOutcome(False, "503", retryable=True)
 
@@ -76,7 +77,7 @@ class Sending:
     def __init__(self) -> None:
         self.receiver, self.lost = Receiver(), dict[str, int]()
         self.exporter = Exporter(self._on_lost)
-        self.exporter.add(Signal("TRACES"), self.receiver)
+        self.exporter.add(sdk_signal("TRACES"), self.receiver)
         self.exporter._worker.start = lambda: True  # type: ignore[method-assign]
 
     def _on_lost(self, signal: str, reason: str, count: int) -> None:
@@ -206,7 +207,7 @@ def test_its_thread_sends_and_ends(spans: list[Any], no_thread_left: None) -> No
     lost: list[tuple[str, str, int]] = []
     receiver = Receiver()
     exporter = Exporter(lambda *loss: lost.append(loss))
-    exporter.add(Signal("TRACES"), receiver)
+    exporter.add(sdk_signal("TRACES"), receiver)
     for span in spans * 2:
         exporter.put("TRACES", span, 1_000)
     assert receiver.begun.wait(10)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import Span, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -22,13 +22,15 @@ from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.pipelines import pipeline_with
 from tests.promises.receiver import Receiver
-from tests.testing.doubles import Free, Thinking
+from tests.testing.doubles import Free, Keeping, Thinking
 
 Form = Literal["application", "endpoint"]
 Spans = dict[str, dict[str, Any]]
 """The attributes of spans, by name."""
 AGENT = "invoke_agent support"
 RUN = "evaluation support"
+RESULTS = 8
+"""Attributes of the results of one evaluator, beside those that an agent span has anyway."""
 
 
 def handler(question: str) -> str:
@@ -45,6 +47,8 @@ def spans_of(
     function: Callable[[str], str] = handler,
     limits: SpanLimits | None = None,
     within: str = "",
+    exporter: InMemorySpanExporter | None = None,
+    more: tuple[Any, ...] = (),
     **telemetry: Any,
 ) -> Spans:
     """What is written of one answer, below a span of the application's of the name `within`."""
@@ -58,26 +62,24 @@ def spans_of(
                 ),
             )
             return {span.name: plain_attributes(span.attributes) for span in receiver.spans()}
-    exporter = InMemorySpanExporter()
+    exporter = exporter or InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False, span_limits=limits)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
         storage = OtlpStorageProvider(tracer_provider=provider, **telemetry)
         if within:
             with provider.get_tracer("host").start_as_current_span(within):
-                _answer(evaluators, function, storage)
+                _answer(evaluators, function, storage, *more)
         else:
-            _answer(evaluators, function, storage)
+            _answer(evaluators, function, storage, *more)
     finally:
         provider.shutdown()
     return {span.name: dict(span.attributes or {}) for span in exporter.get_finished_spans()}
 
 
-def _answer(
-    evaluators: tuple[Any, ...], function: Callable[[str], str], storage: OtlpStorageProvider
-) -> None:
+def _answer(evaluators: tuple[Any, ...], function: Callable[[str], str], *storage: Any) -> None:
     pipeline = pipeline_with(
-        sampler=RatioSampler(ratio=1.0), evaluators=evaluators, storage=(storage,)
+        sampler=RatioSampler(ratio=1.0), evaluators=evaluators, storage=storage
     )
     try:
         monitor(agent="support", pipeline=pipeline)(function)("Is that so?")
@@ -157,26 +159,72 @@ def test_an_answer_that_failed_has_a_run_span(form: Form) -> None:
     assert not scores(spans[AGENT])
 
 
-def test_nothing_of_the_agent_span_is_pushed_out_or_replaced() -> None:
-    """What the handler's code sets stays, and results that do not fit have a run span."""
+@pytest.mark.parametrize("most", range(10, 32))
+def test_nothing_of_the_agent_span_is_pushed_out(most: int) -> None:
+    """What the handler's code sets stays, whatever the limit is. Results that do not fit have a run
+    span.
+    """
+    own = {f"own.{number}": number for number in range(8)}
 
     def sets(question: str) -> str:
-        span = trace.get_current_span()
-        span.set_attributes({f"own.{number}": number for number in range(8)})
-        span.set_attribute("gen_ai.conversation.id", "as the application writes it")
+        trace.get_current_span().set_attributes(own)
+        return question
+
+    limits = SpanLimits(max_attributes=most)
+    exporter = InMemorySpanExporter()
+    spans = spans_of("application", Free(), function=sets, limits=limits, exporter=exporter)
+    assert {*own, "gen_ai.operation.name", "gen_ai.agent.name"} <= set(spans[AGENT])
+    [span] = [span for span in exporter.get_finished_spans() if span.name == AGENT]
+    assert span.dropped_attributes == 0
+    carriers = [name for name, attributes in spans.items() if scores(attributes)]
+    assert carriers == ([AGENT] if RUN not in spans else [RUN])
+    assert (RUN in spans) == (most < 10 + 2 + RESULTS)
+
+
+def test_what_the_application_has_set_is_not_replaced() -> None:
+    """Its word for the conversation stands; what it has not said is added."""
+
+    def sets(question: str) -> str:
+        trace.get_current_span().set_attribute("gen_ai.conversation.id", "as it writes it")
         annotate(conversation_id="c-1", model="m-1")
         return question
 
-    tight = spans_of("application", Free(), function=sets, limits=SpanLimits(max_attributes=16))
-    assert scores(tight[RUN]) >= {"gen_ai.evaluation.fixed.score"}
-    assert {f"own.{number}" for number in range(8)} <= set(tight[AGENT])
-    assert not scores(tight[AGENT])
+    spans = spans_of("application", Free(), function=sets)
+    assert set(spans) == {AGENT}
+    assert spans[AGENT]["gen_ai.conversation.id"] == "as it writes it"
+    assert spans[AGENT]["gen_ai.request.model"] == "m-1"
 
-    wide = spans_of("application", Free(), function=sets)
-    assert set(wide) == {AGENT}
-    assert wide[AGENT]["gen_ai.conversation.id"] == "as the application writes it"
-    assert wide[AGENT]["gen_ai.request.model"] == "m-1"
-    assert {f"own.{number}" for number in range(8)} <= set(wide[AGENT])
+
+def test_a_judge_that_is_not_due_asks_for_no_run_span() -> None:
+    """Of a handler with a judge, the answers that it does not see are like those of one without."""
+    spans = spans_of("application", Free(), Thinking(sample_rate=1e-9))
+    assert set(spans) == {AGENT}
+    assert scores(spans[AGENT]) >= {"gen_ai.evaluation.fixed.score"}
+
+
+class Odd(Span):
+    """A span of the SDK's, of which an instrumentation has made something of its own."""
+
+    attributes: Any = None
+
+
+class Broken(Span):
+    """The same, and it cannot be ended."""
+
+    def end(self, end_time: int | None = None) -> None:
+        super().end(end_time)
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("kind", [Odd, Broken])
+def test_odd_spans_lose_no_result(kind: type[Span], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever they raise, one span at most has the results, and they are stored and counted."""
+    monkeypatch.setattr("opentelemetry.sdk.trace._Span", kind)
+    kept = Keeping()
+    spans = spans_of("application", Free(), more=(kept,))
+    carriers = [name for name, attributes in spans.items() if scores(attributes)]
+    assert len(carriers) == 1
+    assert len(kept.results) == 1
 
 
 def test_an_agent_span_that_the_handler_ended_has_a_run_span_below() -> None:
