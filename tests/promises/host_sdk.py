@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.sampling import RatioSampler
+from agenteval_otel.semconv import OVERALL_SCORE
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.pipelines import pipeline_with
 
@@ -87,6 +88,10 @@ class HostSdk:
     def spans(self, prefix: str = AGENT_SPAN) -> list[ReadableSpan]:
         assert self.tracer_provider.force_flush()
         return [span for span in self.exporter.spans if span.name.startswith(prefix)]
+
+    def with_results(self) -> list[ReadableSpan]:
+        """The spans that carry the results of an answer: agent spans, and run spans."""
+        return [span for span in self.spans("") if OVERALL_SCORE in (span.attributes or {})]
 
     def events(self) -> list[Any]:
         self.logger_provider.force_flush()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.engine.pipeline import EXIT_TIMEOUT_S
+from agenteval_otel.semconv import OVERALL_SCORE
 from tests.backends.collector import Collector
 from tests.backends.faults import BlackHole
 from tests.promises.figures import Recorder
@@ -206,6 +207,6 @@ def test_what_was_taken_is_exported_before_the_end(
     assert finished.stderr == ""
     assert len(collector.wait_for(lambda seen: seen.logs(service), timeout_s=5)) == calls
     assert (
-        len([span for span in collector.spans(service) if span.name.startswith("evaluation")])
+        len([span for span in collector.spans(service) if OVERALL_SCORE in span.attributes])
         == calls
     )

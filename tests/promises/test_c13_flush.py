@@ -111,8 +111,8 @@ def test_yes_means_exported(
             assert len(receiver.events()) == number + 1
     assert pipeline.flush(30)
     events, spans = len(receiver.events()), [span.name for span in receiver.spans()]
-    assert events == ANSWERS == spans.count("evaluation agent")
-    promise("C13", figure=f"yes: {events} of {ANSWERS} events and run spans were there")
+    assert events == ANSWERS == spans.count("invoke_agent agent")
+    promise("C13", figure=f"yes: {events} of {ANSWERS} events and spans were there")
 
 
 REJECTION, REMARK = ExportLogsServiceResponse(), ExportLogsServiceResponse()

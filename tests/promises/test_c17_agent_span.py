@@ -116,8 +116,7 @@ def test_it_ends_in_the_background_with_its_true_end_and_its_scores(
         assert span.attributes["gen_ai.evaluation.tone.score"] == 1.0
         assert span.attributes["gen_ai.agent.name"] == "support"
         assert span.status.status_code is StatusCode.UNSET
-    runs = host.spans("evaluation ")
-    assert {run.parent.span_id for run in runs} == {span.context.span_id for span in host.spans()}
+    assert host.spans("evaluation ") == []
 
 
 @pytest.mark.parametrize("full", ["queue", "memory"])
@@ -139,7 +138,9 @@ def test_no_room_is_left(full: str, host: HostSdk, holding: Holding, promise: Re
     holding.release.set()
     assert pipeline.flush(HANG_S)
     spans_once(host, CALLS)
-    assert len(host.spans("evaluation ")) == CALLS - dropped
+    # Spans that ended at once have run spans, unless their calls were dropped.
+    assert len(host.with_results()) == CALLS - dropped
+    assert len(host.spans("evaluation ")) == (0 if full == "queue" else CALLS)
     assert MEMORY.open_spans.used_bytes == before
     promise("C17", figure=f"queue full: {CALLS} of {CALLS}")
 
@@ -208,20 +209,25 @@ async def never_ends(evaluation_input: Any) -> Any:
     ],
 )
 def test_an_evaluator_fails(host: HostSdk, evaluator: Any) -> None:
-    """Whatever an evaluator raises, and wherever it runs: each span once, with the scores of the
-    others.
+    """Whatever an evaluator raises, and wherever it runs: each span once, and below it a run span
+    with the scores of the others.
     """
     pipeline = host.pipeline(evaluator, Free(criterion_name="fine"))
     answers(pipeline, 10)
     assert pipeline.flush(HANG_S)
-    for span in spans_once(host, 10):
-        assert span.attributes["gen_ai.evaluation.fine.score"] == 0.5
-        assert "gen_ai.evaluation.fixed.score" not in span.attributes
+    agents = {span.context.span_id for span in spans_once(host, 10)}
+    runs = host.with_results()
+    assert len(runs) == 10
+    assert {run.parent.span_id for run in runs if run.parent} == agents
+    for run in runs:
+        attributes = run.attributes or {}
+        assert attributes["gen_ai.evaluation.fine.score"] == 0.5
+        assert "gen_ai.evaluation.fixed.score" not in attributes
 
 
 def test_it_waits_for_no_thread_and_no_judge(host: HostSdk, holding: Holding) -> None:
-    """The span is written, with the scores that are ready, while a thread and a judge are still at
-    it.
+    """The span is written while a thread and a judge are still at it; the results come later, on a
+    run span.
     """
 
     async def waits(evaluation_input: Any) -> Any:
@@ -237,13 +243,12 @@ def test_it_waits_for_no_thread_and_no_judge(host: HostSdk, holding: Holding) ->
         ready.clear()
         answers(pipeline, 1)
         assert ready.wait(HANG_S)
-    first = min(host.spans(), key=lambda span: span.start_time)
-    assert first.attributes["gen_ai.evaluation.fine.score"] == 0.5
-    assert "gen_ai.evaluation.slow.score" not in first.attributes
-    assert host.spans("evaluation ") == []
+    assert host.spans()
+    assert host.with_results() == []
     holding.release.set()
     assert pipeline.flush(HANG_S)
     spans_once(host, 2)
+    assert [span.name for span in host.with_results()] == ["evaluation support"] * 2
 
 
 def test_an_evaluator_holds_the_background_thread(host: HostSdk, holding: Holding) -> None:
@@ -283,8 +288,10 @@ def test_the_worker_process_is_killed(host: HostSdk) -> None:
         stop.set()
         killer.join()
     assert flushed
-    for span in spans_once(host, 11):
-        assert span.attributes["gen_ai.evaluation.fine.score"] == 0.5
+    spans_once(host, 11)
+    runs = host.with_results()
+    assert len(runs) == 11
+    assert all((run.attributes or {})["gen_ai.evaluation.fine.score"] == 0.5 for run in runs)
 
 
 def kill_children(spared: set[int], stop: threading.Event) -> None:
@@ -358,17 +365,20 @@ def test_a_burst_loses_none_of_the_hosts_spans_and_none_of_ours(
             if number % 10 == 0:
                 tracer.start_span("application").end()
         assert pipeline.flush(60.0)
-        own, agents, runs = (
+        own, agents, with_results = (
             host.spans("application"),
             spans_once(host, calls),
-            host.spans("evaluation support"),
+            host.with_results(),
         )
         promise(
             "C17",
             figure=f"burst of {calls} beside {calls // 10} spans of the application: {len(own)} and "
             f"{len(agents)} arrive",
         )
-        assert (len(own), len(runs)) == (calls // 10, calls)
+        assert (len(own), len(with_results)) == (calls // 10, calls)
+        assert {span.name for span in with_results} == (
+            {"invoke_agent support"} if evaluators == 1 else {"evaluation support"}
+        )
         assert len(host.spans("evaluation failing_")) == calls * (evaluators - 1)
         assert pipeline.accounting.outcomes()["evaluated"] == calls
         assert len(host.events()) == calls * evaluators
@@ -456,10 +466,10 @@ def test_where_the_span_ends(
         assert len(host.spans()) == (0 if late else 1)
         holding.release.set()
         assert pipeline.flush(HANG_S)
-        (span,), (run,) = host.spans(), host.spans("evaluation ")
-        assert ("gen_ai.evaluation.fixed.score" in span.attributes) is late
-        assert run.parent.span_id == span.context.span_id
-        assert run.attributes["gen_ai.evaluation.fixed.score"] == 0.5
+        (span,), (carrier,) = host.spans(), host.with_results()
+        assert (carrier.context.span_id == span.context.span_id) is late
+        assert late or carrier.parent.span_id == span.context.span_id
+        assert carrier.attributes["gen_ai.evaluation.fixed.score"] == 0.5
         promise(
             "C17", figure="8 kinds of processors: each span once, on the thread where it may end"
         )

@@ -266,8 +266,8 @@ def _assert_safe(*values: Any) -> None:
 def test_the_collector_gets_the_others(
     name: str, protocol: str, collector: Collector, tmp_path: Path, promise: Recorder
 ) -> None:
-    """Over the wire: 511 events and run spans of 512 arrive in spite of the poisoned one, and so do
-    the metrics.
+    """Over the wire: 511 events, and spans with results, of 512 arrive in spite of the poisoned one,
+    and so do the metrics.
     """
     service = f"poison-{protocol}-{name}".replace(" ", "-")
     with sdk_to(collector, service=service, protocol=protocol) as sdk:
@@ -285,8 +285,7 @@ def test_the_collector_gets_the_others(
     ids = [log.attributes.get("gen_ai.response.id", "") for log in logs]
     assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
     assert batch.healthy <= {line.get("responseId") for line in batch.lines()}
-    runs = [span for span in spans if span.name == "evaluation agent"]
-    assert {span.attributes.get("gen_ai.response.id") for span in runs} >= batch.healthy
+    assert {span.attributes.get("gen_ai.response.id") for span in spans} >= batch.healthy
     results = collector.wait_for(
         lambda seen: seen.metric("agenteval.evaluation.results", service), timeout_s=20
     )
