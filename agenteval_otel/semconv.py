@@ -659,10 +659,10 @@ def wrong_criterion_name(name: str) -> str | None:
 
 
 def criterion_score(criterion: str) -> str:
-    """Return the run span's attribute for a criterion's raw score (*extension*)."""
+    """Return the span attribute for a criterion's raw score (*extension*)."""
     return f"gen_ai.evaluation.{criterion}.score"
 
 
 def criterion_label(criterion: str) -> str:
-    """Return the run span's attribute for a criterion's label (*extension*)."""
+    """Return the span attribute for a criterion's label (*extension*)."""
     return f"gen_ai.evaluation.{criterion}.label"

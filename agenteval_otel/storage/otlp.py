@@ -38,7 +38,7 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
             out.
         headers: Sent with everything that is exported, such as an authorization; never shown.
         detail: ``auto`` writes result spans for evaluators that call a model and for failures,
-            ``result`` for all; ``response`` writes only the run span, ``none`` no span at all.
+            ``result`` for all; ``response`` writes none of them, ``none`` no span at all.
         placement: The run span as a ``child`` of the evaluated span, or ``linked`` from a trace of
             its own.
         signals: The signals to emit.

@@ -1,4 +1,4 @@
-"""The emitter: finished results in; events, metrics, result spans and the run span out.
+"""The emitter: finished results in; events, metrics and spans out.
 
 It uses the OpenTelemetry API alone. What is emitted, name by name, is in `docs/telemetry.md`.
 """
@@ -504,7 +504,7 @@ def _is_notable(result: EvaluationResult) -> bool:
 
 
 def response_attributes(response: Any) -> dict[str, Any]:
-    """Return the attributes that the events and the run span of one response have in common."""
+    """Return the attributes that the events and the span of one response have in common."""
     conversation = getattr(response, "conversation", None)
     is_replayed = getattr(response, "replayed", False)
     return _sanitised(

@@ -1,6 +1,6 @@
-"""Spans and events. A span that has ended takes no attributes, and results come after the answer:
-the run span, a child of the evaluated one, carries them. Outside any trace the handler gets its own
-``invoke_agent`` span.
+"""Spans and events. Outside any trace the handler gets its own ``invoke_agent`` span, which takes
+the results if they are there when it ends. Else the run span, a child of the evaluated span, carries
+them.
 """
 
 from __future__ import annotations

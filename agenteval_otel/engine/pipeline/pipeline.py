@@ -103,7 +103,7 @@ class Pipeline:
     Attributes:
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that
             `configure` builds.
-        late_spans: Agent spans may end on the background thread, with scores, where the host's
+        late_spans: Agent spans may end on the background thread, with results, where the host's
             processors allow it.
     """
 
