@@ -41,7 +41,6 @@ from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 if TYPE_CHECKING:
     from opentelemetry._logs import SeverityNumber
     from opentelemetry.proto.common.v1 import common_pb2
-    from opentelemetry.sdk.trace import SpanLimits
     from opentelemetry.util import types
     from opentelemetry.util.types import AttributeValue
 
@@ -112,7 +111,7 @@ class SpanMessages:
         put: Takes spans that have ended.
     """
 
-    def __init__(self, sampler: Any, ids: Any, limits: SpanLimits, put: Put) -> None:
+    def __init__(self, sampler: Any, ids: Any, limits: Any, put: Put) -> None:
         self._sampler = sampler
         self._ids = ids
         self._put = put
@@ -173,7 +172,7 @@ class MessageSpan(NonRecordingSpan):
     events, exceptions and links are not, and a log line says so. Any thread.
     """
 
-    def __init__(self, context: SpanContext, limits: SpanLimits, put: Put) -> None:
+    def __init__(self, context: SpanContext, limits: Any, put: Put) -> None:
         super().__init__(context)
         self._limits = limits  # where spans of the SDK have them
         self._put = put

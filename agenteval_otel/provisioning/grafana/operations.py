@@ -139,7 +139,7 @@ def _time(board: Board) -> None:
         ),
         (
             "Duration of a run",
-            "Of all evaluators of one response together, where a model was asked: 50, 95 and 99 percent within so long.",
+            "Of all evaluators of a response, where a model was asked: 50, 95 and 99 percent within so long.",
             semconv.METRIC_DURATION,
             run,
         ),
