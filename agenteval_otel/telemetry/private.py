@@ -17,7 +17,7 @@ import time
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
@@ -140,6 +140,8 @@ class _SdkSpan:
 
     def __init__(self, span: ReadableSpan) -> None:
         self._span = span
+        # A copy, which is a dictionary: the SDK's own mapping reads each value in Python.
+        self.attributes: Mapping[str, Any] = (span.attributes or {}).copy()  # type: ignore[attr-defined]
 
     def fill(self, message: Any, longest: int | None) -> None:
         """Fill in what the SDK has recorded, within its own limits."""
@@ -149,7 +151,7 @@ class _SdkSpan:
         message.kind = INTERNAL + span.kind.value  # in the interface INTERNAL is 0
         message.start_time_unix_nano = span.start_time
         message.end_time_unix_nano = span.end_time
-        fill_attributes(message.attributes, span.attributes or {})
+        fill_attributes(message.attributes, self.attributes)
         message.dropped_attributes_count = span.dropped_attributes
         message.dropped_events_count = span.dropped_events
         message.dropped_links_count = span.dropped_links
@@ -169,7 +171,8 @@ class _ExportedSpans(SpanProcessor):
 
     def on_end(self, span: Any) -> None:
         if span.context.trace_flags.sampled:
-            self._exporter.put("TRACES", _SdkSpan(span), size_of(span.attributes))
+            ended = _SdkSpan(span)
+            self._exporter.put("TRACES", ended, size_of(ended.attributes))
 
 
 class _OwnIds(IdGenerator):
