@@ -220,8 +220,8 @@ class Settings(SharedFields):
             oldest go first; 0 keeps none.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``,
             ``always`` or ``never``.
-        agent_span_end: ``background`` ends those spans on the background thread, with the scores
-            that are ready, if every span processor of the application is the SDK's batch processor;
+        agent_span_end: ``background`` ends those spans on the background thread, with the results
+            if they are ready, if every span processor of the application is the SDK's batch processor;
             ``caller`` when the handler returns.
         shutdown_timeout_s: How long the process's exit may wait for queued work, in seconds.
         handle_sigterm: On SIGTERM, deliver or count queued work within `shutdown_timeout_s`, then
