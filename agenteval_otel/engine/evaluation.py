@@ -489,8 +489,8 @@ class Evaluation(UnderWay):
             engine.broken("telemetry", error)
 
     def _of_agent_span(self) -> Mapping[str, Any] | None:
-        """Return the results as the agent span may take them, None where that is over or they need a
-        run span, as those of an answer that failed.
+        """Return what an open agent span may take of the results. None where there is none, and where
+        they need a run span, as those of a handler that raised.
         """
         task = self.task
         emitter = self._settings.emitter

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from agenteval_otel import annotate, monitor
 from agenteval_otel.capture.spans.span import plain_attributes
+from agenteval_otel.engine.task import Origin, Task
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.sampling import RatioSampler
@@ -237,3 +238,27 @@ def test_an_agent_span_that_the_handler_ended_has_a_run_span_below() -> None:
     spans = spans_of("application", Free(), function=ends)
     assert scores(spans[RUN]) >= {"gen_ai.evaluation.fixed.score"}
     assert not scores(spans[AGENT])
+
+
+def test_what_comes_later_than_its_answer_makes_no_agent_span() -> None:
+    """An answer that was in no trace has waited for the off-peak window: its results have a run span,
+    in a trace of their own.
+    """
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    pipeline = pipeline_with(
+        sampler=RatioSampler(ratio=1.0),
+        evaluators=(Free(),),
+        storage=(OtlpStorageProvider(tracer_provider=provider),),
+    )
+    task = Task(pipeline.handler("support"), "support", Origin())
+    task.input = EvaluationInput(response="That is so.", agent="support")
+    task.late = "off_peak"
+    assert pipeline.submit(task, 100)
+    assert pipeline.flush(30.0)
+    pipeline.shutdown(10.0)
+    provider.shutdown()
+    [span] = exporter.get_finished_spans()
+    assert (span.name, span.parent) == (RUN, None)
+    assert scores(dict(span.attributes or {})) >= {"gen_ai.evaluation.fixed.score"}
