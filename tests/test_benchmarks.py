@@ -86,4 +86,4 @@ def test_a_measurement_gives_every_figure_of_its_row() -> None:
         [sys.executable, "-m", "benchmarks.speed", "otlp", "late", "quick"], "otlp of late"
     )
     assert {line.number for line in ROWS["otlp"].lines} <= numbers.keys()
-    assert [numbers[what] for what in ("agent spans", "run spans", "events", "own")] == [1.0] * 4
+    assert [numbers[what] for what in ("agent spans", "events", "own")] == [1.0] * 3

@@ -40,7 +40,8 @@ def erase_rows(target: Target, erasure: Erasure, *, dry_run: bool) -> ErasedPlac
         if dry_run:
             with connect_reader(target) as connection:
                 return _erased(target, connection, erasure, dry_run=True)
-        connection = connect_writer(target, durable=True)
+        with _file_turn(target):  # else processes that save all the time may leave it no moment
+            connection = connect_writer(target, durable=True)
         with contextlib.closing(connection):
             place = _erased(target, connection, erasure, dry_run=False)
     except sa.exc.SQLAlchemyError as error:
@@ -75,13 +76,17 @@ def _turn(target: Target, connection: sa.Connection, *, dry_run: bool) -> Iterat
     no turn and begins no transaction.
     """
     with contextlib.ExitStack() as stack:
-        if target.path is not None and not dry_run:
-            stack.enter_context(open_locked(lock_of(target.path)))
         if not dry_run:
+            stack.enter_context(_file_turn(target))
             stack.enter_context(connection.begin())
         if target.path is None:
             connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # ids have no index
         yield
+
+
+def _file_turn(target: Target) -> contextlib.AbstractContextManager[object]:
+    """Return what holds the turn among the processes that write to an SQLite file."""
+    return contextlib.nullcontext() if target.path is None else open_locked(lock_of(target.path))
 
 
 def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:

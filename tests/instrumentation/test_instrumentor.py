@@ -98,9 +98,10 @@ def test_an_application_is_evaluated_without_code(tmp_path: Path, app: str) -> N
     (tmp_path / "agenteval.yaml").write_text(SETTINGS)
     output = run(tmp_path, app, AGENTEVAL_SETTINGS="agenteval.yaml")
     assert output.count("support  overall 1.00  response_health pass") == 1
-    assert output.count('"name": "evaluation support"') == 1
-    has_server_span = app is FASTAPI  # which makes spans itself
+    assert output.count('"agenteval.evaluation.overall_score": 1.0') == 1
+    has_server_span = app is FASTAPI  # which makes spans itself: then a run span has the results
     assert output.count('"name": "invoke_agent support"') == 1 - has_server_span
+    assert output.count('"name": "evaluation support"') == has_server_span
 
 
 def test_spans_are_evaluated_without_code(tmp_path: Path) -> None:
