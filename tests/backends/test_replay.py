@@ -132,7 +132,7 @@ def test_recorded_answers_are_scored_again(
         subprocess.run(
             [sys.executable, "app.py"], cwd=tmp_path, env=environment, check=True, timeout=120
         )
-        collector.wait_for(lambda seen: len(seen.spans(service)) >= 2 * ANSWERS, LIMIT_S)
+        collector.wait_for(lambda seen: len(seen.spans(service)) >= ANSWERS, LIMIT_S)
         jaeger.wait_for(lambda seen: len(seen.traces(service)) >= ANSWERS, LIMIT_S)
         recorded = {
             span.trace_id: span.span_id
