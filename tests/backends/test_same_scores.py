@@ -17,7 +17,7 @@ from agenteval_otel import semconv
 from agenteval_otel.testing import ModelReply, ModelServer
 
 from .collector import Collector
-from .entry_points import AGENT, REPLIES
+from .entry_points import REPLIES
 from .fixtures import running
 from .process import bare_environment
 from .programs import ROOT, finish
@@ -90,27 +90,32 @@ def start_fixture(
 
 
 def scores_of(collector: Collector, service: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """By question and answer, the scores and labels of the run span, as soon as there is one for
-    each question.
+    """By question and answer, the scores and labels of the span with the results, as soon as there
+    is one for each question.
     """
-    runs = collector.wait_for(
-        lambda seen: (runs := run_spans(seen, service)) and len(runs) >= len(REPLIES) and runs,
+    spans = collector.wait_for(
+        lambda seen: (
+            (found := with_results(seen, service)) and len(found) >= len(REPLIES) and found
+        ),
         LIMIT_S,
     )
-    assert len(runs) == len(REPLIES)
+    assert len(spans) == len(REPLIES)
     return {
-        (run[semconv.USER_PROMPT], run[semconv.FULL_RESPONSE]): {
+        (span[semconv.USER_PROMPT], span[semconv.FULL_RESPONSE]): {
             name: value
-            for name, value in run.items()
+            for name, value in span.items()
             if name.endswith((".score", ".label", "overall_score"))
         }
-        for run in runs
+        for span in spans
     }
 
 
-def run_spans(collector: Collector, service: str) -> list[dict[str, Any]]:
+def with_results(collector: Collector, service: str) -> list[dict[str, Any]]:
+    """The attributes of the spans that carry an answer's results: agent spans, and run spans."""
     return [
-        span.attributes for span in collector.spans(service) if span.name == f"evaluation {AGENT}"
+        span.attributes
+        for span in collector.spans(service)
+        if semconv.OVERALL_SCORE in span.attributes
     ]
 
 
@@ -196,4 +201,4 @@ def test_an_answer_is_scored_once_with_all_of_them_on(
         assert printed.strip() == str({"evaluated": count, "already_monitored": count})
         sidecar.stop()
     assert f"{count} answers = {count} already_monitored" in sidecar.printed()
-    assert run_spans(collector, "second") == []
+    assert with_results(collector, "second") == []
