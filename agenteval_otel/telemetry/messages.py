@@ -284,7 +284,7 @@ def fill_status(message: Any, status: Status) -> None:
 
 
 class EventMessages:
-    """A provider of events, and its logger. An event keeps the newest of too many attributes."""
+    """Provides events, and is its own logger. Each event keeps the newest of too many attributes."""
 
     def __init__(self, max_attributes: int | None, put: Put) -> None:
         self._max_attributes = max_attributes
@@ -365,7 +365,7 @@ Observe = Callable[[CallbackOptions], Sequence[Observation]]
 
 
 class MetricMessages:
-    """A provider of metrics, and its meter.
+    """Provides metrics, and is its own meter.
 
     Args:
         envelope: A request without metrics.
@@ -450,7 +450,7 @@ class MetricMessages:
 
 
 class CumulativeSums:
-    """Sums as they are: what was added since their series was first seen. One thread at a time."""
+    """Gives sums as they are: all since their series was first seen. One thread at a time."""
 
     temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
 
@@ -463,7 +463,7 @@ class CumulativeSums:
 
 
 class SumDeltas:
-    """Sums as what was added since the collection before. One thread at a time.
+    """Gives sums as what was added since the collection before. One thread at a time.
 
     Our counters are read from totals, which outlive a provider. The SDK's own deltas begin with the
     whole total for each provider, so what is exported already would be counted again.
@@ -505,8 +505,8 @@ reset_in_child(SumDeltas.forget)
 
 
 class ObservedMessages:
-    """An instrument that is read when metrics are collected. The attributes of one series come in one
-    order. One thread at a time.
+    """Shows what an instrument reads when metrics are collected. The attributes of one series come in
+    one order. One thread at a time.
 
     Args:
         callbacks: Give what it shows.

@@ -317,7 +317,7 @@ _PARTS: Final = {
 
 
 class Signal:
-    """One signal's part of OTLP: its messages and gRPC method. Creating one imports them.
+    """Holds one signal's part of OTLP: its messages and gRPC method. Creating one imports them.
 
     Attributes:
         encode: Makes a request of what waits. Set by those who know what that is.

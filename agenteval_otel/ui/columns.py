@@ -314,5 +314,8 @@ class ResultColumns:
 
 def _moments(seconds: Sequence[int | None]) -> NDArray[np.float64]:
     """Return moments that the column can hold, 0 for one that is unknown."""
-    moments = np.nan_to_num(np.array(seconds, np.float64))
-    return np.clip(moments, 0, _LAST_MOMENT)
+    try:
+        moments = np.array(seconds, np.float64)
+    except OverflowError:  # a file may hold any number
+        moments = np.array([max(0, min(value or 0, _LAST_MOMENT)) for value in seconds], np.float64)
+    return np.clip(np.nan_to_num(moments), 0, _LAST_MOMENT)
