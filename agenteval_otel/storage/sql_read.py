@@ -169,10 +169,15 @@ class StoredDatabase(Place):
             statement = (
                 sa.select(*selected).select_from(joined).where(results.evaluation_id > after)
             )
-            rows = connection.execution_options(yield_per=_AT_ONCE).execute(
-                statement.order_by(results.evaluation_id)
-            )
-            yield from rows.partitions()
+            ordered = statement.order_by(results.evaluation_id)
+            if self.target.path is None:
+                streaming = connection.execution_options(yield_per=_AT_ONCE)
+                yield from streaming.execute(ordered).partitions()
+                return
+            # SQLite's own tuples: making a million rows of them takes a fifth of the time.
+            cursor = connection.execute(ordered).cursor
+            while cursor is not None and (part := cursor.fetchmany(_AT_ONCE)):
+                yield part
 
     def find_answer(
         self, evaluation_id: str
