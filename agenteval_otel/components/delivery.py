@@ -1,4 +1,4 @@
-"""Delivery to a receiver that may be away: a bounded queue, and a thread that sends batches, again
+"""Delivery to a receiver that may be away: a thread that sends what is added, in batches, again
 where that may help.
 
 `ResultBatcher` has each save wait for its write, which is right for a disk. A receiver on the
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
+import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeGuard
 
-from agenteval_otel.components.http_client.client import wait_before
+from agenteval_otel.components.retry import Entry, RetryQueue
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -33,7 +32,6 @@ _BATCH_ITEMS = 100
 # of one receiver, so that one that is away leaves room for other providers
 _MAX_BYTES = 8 * 1024 * 1024
 _IDLE_S = 10.0  # after which the connections are closed and the thread ends
-_FIRST_RETRY_S = 0.5
 _LATE_S = 1.0
 _LATEST_S = 8.0
 _HURRIED_S = 0.25
@@ -79,17 +77,6 @@ class BatchSender(Protocol):
     async def close(self) -> None: ...
 
 
-class _Item:
-    __slots__ = ("added", "due", "is_over", "retries", "size", "tried", "value")
-
-    def __init__(self, value: object, size: int) -> None:
-        self.value = value
-        self.size = size
-        self.retries = 0
-        self.is_over = False
-        self.added = self.due = self.tried = time.monotonic()
-
-
 class BatchDelivery:
     """Sends what is added, in batches, on a thread of its own.
 
@@ -117,57 +104,52 @@ class BatchDelivery:
         self._linger_s = linger_s
         self._closed = False
         self._worker = Worker("agenteval-scores", max_waiting=1)
-        self._reset()
+        self._queue: RetryQueue[Any] = RetryQueue(
+            MEMORY.results, max_bytes=_MAX_BYTES, max_age_s=give_up_s
+        )
+        self._running = False
+        self._hurried = 0
         reset_in_child(self._reset)
 
     def _reset(self) -> None:
-        # In a forked child: what waits is the parent's, which sends it.
-        self._changed = threading.Condition()
-        self._waiting: deque[_Item] = deque()
-        self._late: list[_Item] = []
-        self._sending: list[_Item] = []
-        self._bytes = 0
+        self._queue.reset()
         self._running = False
-        self._not_before = 0.0
-        self._failures = 0
         self._hurried = 0
 
     def _error(self, problem: str, error_type: str) -> DeliveryError:
         return DeliveryError(f"{self._place}: {problem}", error_type=error_type)
 
     def __repr__(self) -> str:
-        return f"<Delivery {self._place} waiting={self._bytes} bytes>"
+        return f"<Delivery {self._place} waiting={self._queue.size_bytes} bytes>"
 
     def add(self, value: object, size: int) -> None:
         """Have a value sent. Raises `DeliveryError` if there is no room or not enough time."""
-        item = _Item(value, size)
-        with self._changed:
+        queue = self._queue
+        with queue.changed:
             if self._closed:
                 raise self._error("is closed", "closed")
-            if (wait_s := self._not_before - item.added) > self._give_up_s:
+            wait_s = queue.retry_at_s() - time.monotonic()
+            if wait_s > self._give_up_s:
                 raise self._error(f"asks to wait for {wait_s:.0f} s", "rate_limited")
-            if self._bytes + size > _MAX_BYTES or not MEMORY.results.reserve(size):
-                raise self._error(f"does not keep up, {self._bytes} bytes wait", "full")
-            self._bytes += size
-            self._waiting.append(item)
+            if queue.add(value, size) is None:
+                raise self._error(f"does not keep up, {queue.size_bytes} bytes wait", "full")
             if not self._running:
                 self._running = self._worker.submit(self._run)
-            has_thread = self._running
-            if not has_thread:  # as at the interpreter's exit
-                self._waiting.pop()
-                self._release(item)
-            elif len(self._waiting) in (1, _BATCH_ITEMS):
-                self._changed.notify_all()
-        if not has_thread:
-            raise self._error("no thread can be started", "no_thread")
+            if not self._running:
+                # As at the interpreter's exit. Nothing else waits: a thread ends when all is sent.
+                queue.release(queue.remove_all(also_sending=False))
+                raise self._error("no thread can be started", "no_thread")
+            if len(queue) in (1, _BATCH_ITEMS):
+                queue.changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until what waits is sent or given up. Return whether it is within the time. Nothing
         lingers meanwhile. Blocks.
         """
-        with self._changed, self._in_a_hurry():
-            left = [*self._sending, *self._late, *self._waiting]
-            return self._changed.wait_for(lambda: all(item.is_over for item in left), timeout_s)
+        changed = self._queue.changed
+        with changed, self._in_a_hurry():
+            left = self._queue.entries()
+            return changed.wait_for(lambda: all(entry.is_over for entry in left), timeout_s)
 
     async def close(self, timeout_s: float) -> None:
         """Take nothing more, send what waits within the time, and give up the rest. The thread
@@ -177,42 +159,34 @@ class BatchDelivery:
         deadline = time.monotonic() + timeout_s
         with self._in_a_hurry():
             # Not a wait on another thread: at the interpreter's exit there is no executor.
-            while self._bytes and time.monotonic() < deadline:  # noqa: ASYNC110
+            while self._queue.size_bytes and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_AGAIN_S)
         self._give_up_all("not sent before the end")
         self._worker.close(0.0)
 
     @contextlib.contextmanager
     def _in_a_hurry(self) -> Iterator[None]:
-        with self._changed:
+        changed = self._queue.changed
+        with changed:
             self._hurried += 1
-            self._changed.notify_all()
+            changed.notify_all()
         try:
             yield
         finally:
-            with self._changed:
+            with changed:
                 self._hurried -= 1
-
-    def _release(self, *items: _Item) -> None:
-        size = 0
-        for item in items:
-            item.is_over = True
-            size += item.size
-        self._bytes -= size
-        MEMORY.results.release(size)
-        self._changed.notify_all()
 
     # --- the thread
     # --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        changed = self._changed  # a child that a job has forked has another one
+        changed = self._queue.changed  # a child that a job has forked has another one
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 sender = self._open_sender()
-                while changed is self._changed and (items := self._next()):
-                    outcomes = runner.run(self._outcomes(sender, items))
-                    self._settle(items, outcomes)
+                while changed is self._queue.changed and (entries := self._next()):
+                    outcomes = runner.run(self._outcomes(sender, entries))
+                    self._settle(entries, outcomes)
                 with contextlib.suppress(Exception):
                     runner.run(sender.close())
         except BaseException as error:  # as without a free descriptor: the next value tries again
@@ -220,122 +194,100 @@ class BatchDelivery:
             raise
 
     async def _outcomes(
-        self, sender: BatchSender, items: list[_Item]
+        self, sender: BatchSender, entries: list[Entry[Any]]
     ) -> Sequence[Exception | None]:
         try:
-            return await sender.send([item.value for item in items])
+            return await sender.send([entry.value for entry in entries])
         except Exception as error:
-            return [error] * len(items)
+            return [error] * len(entries)
 
-    def _next(self) -> list[_Item]:
+    def _next(self) -> list[Entry[Any]]:
         """Return the next batch, as soon as it is due. It is empty if the delivery is closed or has
         been idle.
         """
-        with self._changed:
-            idle_until = time.monotonic() + _IDLE_S
+        queue = self._queue
+        with queue.changed:
+            idle_until_s = time.monotonic() + _IDLE_S
             while self._running:
-                now = time.monotonic()
-                due_at = self._due_at(now)
-                if due_at is not None and due_at <= now:
-                    return self._taken(now)
-                if due_at is None and now >= idle_until:
+                now_s = time.monotonic()
+                due_at_s = self._due_at_s()
+                if due_at_s <= now_s:
+                    return queue.take(_BATCH_ITEMS, _BATCH_BYTES, at_most_s=self._postponed_for_s())
+                is_idle = due_at_s == math.inf
+                if is_idle and now_s >= idle_until_s:
                     break
-                self._changed.wait((idle_until if due_at is None else due_at) - now)
+                queue.changed.wait((idle_until_s if is_idle else due_at_s) - now_s)
             self._running = False
             return []
 
-    def _due_at(self, now: float) -> float | None:
-        """Return when the next batch may be sent, or None if nothing waits."""
-        times = [self._late_at(item) for item in self._late]
-        if self._waiting:
-            is_full = len(self._waiting) >= _BATCH_ITEMS or self._hurried
-            times.append(now if is_full else self._waiting[0].due + self._linger_s)
-        return max(min(times), self._not_before) if times else None
+    def _postponed_for_s(self) -> float:
+        return _HURRIED_S if self._hurried else math.inf
 
-    def _late_at(self, item: _Item) -> float:
-        return min(item.due, item.tried + _HURRIED_S) if self._hurried else item.due
+    def _due_at_s(self) -> float:
+        """Return when the next batch may be sent, which is never while nothing waits."""
+        queue = self._queue
+        due_at_s = queue.postponed_until_s(self._postponed_for_s())
+        oldest = queue.oldest()
+        if oldest is not None:
+            is_ready = len(queue) >= _BATCH_ITEMS or self._hurried
+            due_at_s = min(due_at_s, oldest.added_s + (0.0 if is_ready else self._linger_s))
+        return max(due_at_s, queue.retry_at_s())
 
-    def _taken(self, now: float) -> list[_Item]:
-        late = [item for item in self._late if self._late_at(item) <= now]
-        if late:
-            self._late = [item for item in self._late if self._late_at(item) > now]
-            self._waiting.extendleft(reversed(late))
-        items = list[_Item]()
-        size = 0
-        while self._waiting and len(items) < _BATCH_ITEMS and size < _BATCH_BYTES:
-            items.append(self._waiting.popleft())
-            size += items[-1].size
-        self._sending = items
-        return items
-
-    def _settle(self, items: list[_Item], outcomes: Sequence[Exception | None]) -> None:
+    def _settle(self, entries: list[Entry[Any]], outcomes: Sequence[Exception | None]) -> None:
         """Release what is delivered, queue what is worth a retry and young enough, and give up the
         rest.
         """
-        lost: list[tuple[_Item, Exception]] = []
-        with self._changed:
-            if self._sending is not items:
+        queue = self._queue
+        lost: list[tuple[Entry[Any], Exception]] = []
+        with queue.changed:
+            if not queue.take_back(entries):
                 return  # closed meanwhile, and given up; or in a forked child
-            now = time.monotonic()
-            self._sending = []
-            again: list[_Item] = []
             delays = [error for error in outcomes if _holds_up(error)]
-            self._failures = self._failures + 1 if delays else 0
             if delays:
-                retry_after_s = max(error.retry_after_s or 0.0 for error in delays) or None
-                self._not_before = now + wait_before(
-                    min(self._failures - 1, 8), _FIRST_RETRY_S, retry_after_s
-                )
-            for item, error in zip(items, outcomes, strict=True):
-                wait_s = self._not_before - now if _holds_up(error) else _late_wait_s(item, error)
+                queue.back_off(max(error.retry_after_s or 0.0 for error in delays) or None)
+            else:
+                queue.reached()
+            again: list[Entry[Any]] = []
+            for entry, error in zip(entries, outcomes, strict=True):
                 if error is None:
-                    self._release(item)
-                elif wait_s is None or now + wait_s > item.added + self._give_up_s:
-                    lost.append((item, error))
+                    queue.release([entry])
                 elif _holds_up(error):
-                    again.append(item)
-                else:
-                    item.due, item.tried, item.retries = now + wait_s, now, item.retries + 1
-                    self._late.append(item)
-            self._waiting.extendleft(reversed(again))
+                    again.append(entry)
+                elif not self._is_postponed(entry, error):
+                    lost.append((entry, error))
+            queue.put_back(again)
             if delays:
-                lost += [(item, delays[0]) for item in self._too_old()]
+                lost += [(entry, delays[0]) for entry in queue.remove_expired()]
         self._give_up(lost)
 
-    def _too_old(self) -> list[_Item]:
-        """Take out what will be too old when the receiver may be asked again."""
-        oldest = self._not_before - self._give_up_s
-        old = [item for item in (*self._waiting, *self._late) if item.added < oldest]
-        if old:
-            self._waiting = deque(item for item in self._waiting if item.added >= oldest)
-            self._late = [item for item in self._late if item.added >= oldest]
-        return old
+    def _is_postponed(self, entry: Entry[Any], error: Exception) -> bool:
+        """Postpone a value that the receiver may take later. Return False if that is too late, or if
+        the error is another one.
+        """
+        if not isinstance(error, DeliveryError) or error.error_type != NOT_THERE_YET:
+            return False
+        wait_s = min(_LATEST_S, _LATE_S * 2.0**entry.retries)
+        if not self._queue.can_wait_until(entry, time.monotonic() + wait_s):
+            return False
+        self._queue.postpone(entry, wait_s)
+        return True
 
     def _give_up_all(self, why: str) -> None:
-        with self._changed:
-            left = [*self._sending, *self._late, *self._waiting]
-            self._sending = []
-            self._late = []
+        with self._queue.changed:
+            left = self._queue.remove_all(also_sending=True)
             self._running = False
-            self._waiting.clear()
-        self._give_up([(item, self._error(why, "not_sent")) for item in left])
+        self._give_up([(entry, self._error(why, "not_sent")) for entry in left])
 
-    def _give_up(self, lost: list[tuple[_Item, Exception]]) -> None:
+    def _give_up(self, lost: list[tuple[Entry[Any], Exception]]) -> None:
         """Report losses without the lock, then release them: they are counted before `flush`
         returns.
         """
         for _, error in lost:
             self._lose(error)
-        with self._changed:
-            self._release(*(item for item, _ in lost))
+        self._queue.release([entry for entry, _ in lost])
 
 
 def _holds_up(error: Exception | None) -> TypeGuard[DeliveryError]:
     return (
         isinstance(error, DeliveryError) and error.retryable and error.error_type != NOT_THERE_YET
     )
-
-
-def _late_wait_s(item: _Item, error: Exception | None) -> float | None:
-    is_late = isinstance(error, DeliveryError) and error.error_type == NOT_THERE_YET
-    return min(_LATEST_S, _LATE_S * 2.0**item.retries) if is_late else None

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
+from agenteval_otel.components.retry import Entry, RetryQueue
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
@@ -70,7 +69,9 @@ class ResultBatcher:
         self._open_sink = open_sink
         self._closed = False
         self._worker = Worker("agenteval-save", max_waiting=_MAX_JOBS)
-        self._reset()
+        self._queue: RetryQueue[_Save] = RetryQueue(MEMORY.results)
+        self._sink: Sink | None = None
+        self._write_began: float | None = None
         reset_in_child(self._reset_in_child)
 
     def _reset_in_child(self) -> None:
@@ -78,47 +79,40 @@ class ResultBatcher:
         as freeing it would close its connection.
         """
         _INHERITED.append(self._sink)
-        self._reset()
-
-    def _reset(self) -> None:
-        self._waiting: deque[_Item] = deque()
-        self._waiting_bytes = 0
-        self._sink: Sink | None = None
-        self._write_began: float | None = None
-        self._lock = threading.Lock()
+        self._queue.reset()
+        self._sink = None
+        self._write_began = None
 
     def __repr__(self) -> str:
-        return f"<ResultBatcher {self._place} waiting={self._waiting_bytes} bytes>"
+        return f"<ResultBatcher {self._place} waiting={self._queue.size_bytes} bytes>"
 
     async def save(self, value: object, size: int) -> None:
         """Save an item of `size` bytes and wait for it. Raises `StorageError`, or `OSError` of the
         file.
         """
-        item = _Item(value, size)
-        with self._lock:
+        save = _Save(value)
+        queue = self._queue
+        with queue.changed:
             if self._closed:
                 raise StorageError(f"{self._place}: closed")
             if self._remaining_s() <= 0.0:
                 raise self._hung()
-            item.is_reserved = MEMORY.results.reserve(size)
-            # a single item is saved whatever else waits
-            if self._waiting_bytes and not item.is_reserved:
+            # A single item is saved whatever else waits in this process.
+            if queue.add(save, size, always=not queue.size_bytes) is None:
                 raise StorageError(
-                    f"{self._place}: does not keep up, {self._waiting_bytes} bytes wait"
+                    f"{self._place}: does not keep up, {queue.size_bytes} bytes wait"
                 )
-            self._waiting_bytes += size
-            self._waiting.append(item)
             # A waiting job will save this item too.
             has_thread = self._worker.waiting > 0 or self._worker.submit(self._save_waiting)
         if not has_thread:  # none can be started, as at the interpreter's exit: saved here
             self._save_waiting(may_wait=False)
         try:
             # No longer than any write may take, however many are before it.
-            while not item.outcome.done() and (remaining_s := self._remaining_s()) > 0.0:
-                await asyncio.wait({item.outcome}, timeout=remaining_s)
-            error = item.outcome.result() if item.outcome.done() else self._hung()
+            while not save.outcome.done() and (remaining_s := self._remaining_s()) > 0.0:
+                await asyncio.wait({save.outcome}, timeout=remaining_s)
+            error = save.outcome.result() if save.outcome.done() else self._hung()
         finally:
-            item.outcome.cancel()  # where it is not written yet, it is skipped
+            save.outcome.cancel()  # where it is not written yet, it is skipped
         if isinstance(error, OSError):  # a copy for each save: raising adds to the traceback
             raise OSError(error.errno, error.strerror, error.filename)
         if error is not None:
@@ -135,9 +129,9 @@ class ResultBatcher:
         """Close the sink after the waiting items. If a write hangs, it is closed as soon as that
         returns.
         """
-        with self._lock:
+        with self._queue.changed:
             self._closed = True
-        closed = _Item(None, 0)
+        closed = _Save(None)
 
         def close_sink() -> None:
             if self._sink is not None:
@@ -150,40 +144,31 @@ class ResultBatcher:
         await asyncio.wait({closed.outcome}, timeout=HUNG_S)
 
     def _save_waiting(self, *, may_wait: bool = True) -> None:
-        while self._waiting:
-            items: list[_Item] = []
-            size = 0
-            while self._waiting and size < _BATCH_BYTES and len(items) < _BATCH_ITEMS:
-                items.append(self._waiting.popleft())
-                size += items[-1].size
-            self._write(items, may_wait=may_wait)
+        while entries := self._queue.take(_BATCH_ITEMS, _BATCH_BYTES):
+            self._write(entries, may_wait=may_wait)
 
-    def _write(self, items: list[_Item], *, may_wait: bool) -> None:
-        wanted = [item for item in items if not item.outcome.cancelled()]
+    def _write(self, entries: list[Entry[_Save]], *, may_wait: bool) -> None:
+        wanted = [entry.value for entry in entries if not entry.value.outcome.cancelled()]
         errors: Sequence[Exception | None]
         try:
             self._sink = sink = self._sink or self._open_sink()  # not timed: it may load a library
             self._write_began = time.monotonic()
             errors = (
-                sink.write([item.value for item in wanted], may_wait=may_wait) if wanted else ()
+                sink.write([save.value for save in wanted], may_wait=may_wait) if wanted else ()
             )
         except Exception as failure:
             errors = [failure] * len(wanted)
         self._write_began = None
-        with self._lock:
-            self._waiting_bytes -= sum(item.size for item in items)
-        MEMORY.results.release(sum(item.size for item in items if item.is_reserved))
-        for item, error in zip(wanted, errors, strict=True):
-            item.answer(error)
+        self._queue.release(self._queue.take_back(entries))
+        for save, error in zip(wanted, errors, strict=True):
+            save.answer(error)
 
 
-class _Item:
+class _Save:
     """A value, and what becomes of it: None once it is saved, else the error."""
 
-    def __init__(self, value: object, size: int) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
-        self.size = size
-        self.is_reserved = False
         self._loop = asyncio.get_running_loop()
         self.outcome: asyncio.Future[Exception | None] = self._loop.create_future()
 

@@ -28,6 +28,7 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
+from agenteval_otel.components.retry import Entry, RetryQueue
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY, MemoryPart
@@ -68,7 +69,7 @@ _EAGER_ITEMS = 512
 _REST_MAX_S = 0.1
 _BATCH_ITEMS = 128
 _BATCH_BYTES = 1024 * 1024
-_BACKOFF_S = (1.0, 10.0)
+_FIRST_RETRY_S = 1.0
 
 OnOver = Callable[[Sequence[str], "str | None"], object]
 
@@ -337,13 +338,14 @@ class Exporter:
         while items > 0:
             with self._exporting:
                 items -= stream.encode_next()
-        end_ns = time.monotonic_ns()
+        end_s = time.monotonic()
         while True:
             with self._exporting:  # what the thread was sending is sent now, or waits again
-                oldest_ns = stream.oldest_ns()
-                if oldest_ns is None or oldest_ns > end_ns:
+                oldest_s = stream.oldest_s()
+                if oldest_s is None or oldest_s > end_s:
                     return True
-                if time.monotonic() < stream.not_before or not stream.send_next():
+                # A flush obeys the receiver's word alone, not our own back-off.
+                if time.monotonic() < stream.queue.not_before_s or not stream.send_next():
                     return False
 
     def _collect_now(self) -> None:
@@ -371,7 +373,7 @@ class Exporter:
                     if items > 0:
                         items -= stream.encode_next()
                     is_sending = (
-                        stream.oldest_ns() is not None
+                        stream.oldest_s() is not None
                         and not stream.is_waiting()
                         and stream.send_next()
                     )
@@ -383,7 +385,7 @@ class Exporter:
         something was dropped.
         """
         others = [stream for stream in list(self.streams.values()) if not stream.keeps_newest]
-        others.sort(key=lambda stream: stream.oldest_ns() or time.monotonic_ns())
+        others.sort(key=lambda stream: stream.oldest_s() or time.monotonic())
         return any(stream.drop_oldest("no_room") for stream in others)
 
 
@@ -394,7 +396,6 @@ class _Batch(NamedTuple):
 
     data: bytes
     item_count: int
-    encoded_ns: int
     owners: tuple[str, ...] = ()
     is_packed: bool = False
 
@@ -402,9 +403,13 @@ class _Batch(NamedTuple):
         data = self.data if self.is_packed else zlib.compress(self.data, 1)  # OTLP repeats itself
         return self._replace(data=data, is_packed=True)
 
+    def request(self) -> bytes:
+        return zlib.decompress(self.data) if self.is_packed else self.data
+
 
 class _Stream:
-    """One signal: a queue of items, then of encoded batches, bounded by a part of `MEMORY`.
+    """One signal: items that wait to be encoded, then a queue of encoded batches, bounded together
+    by a part of `MEMORY`.
 
     `put` and the drop methods are for any thread, the rest for one at a time. `make_room` drops the
     oldest of all.
@@ -426,39 +431,39 @@ class _Stream:
         self._on_lost = on_lost
         self._make_room = make_room
         self._memory = memory
-        self._max_age_s = max_age_s
         self._on_over = on_over
-        self._sending: list[_Batch] = []
         self._items: deque[tuple[Any, int]] = deque()
-        self._batches: deque[_Batch] = deque()
-        self._retry_at = self._backoff_s = 0.0
-        self.not_before = 0.0  # earliest next try, by the receiver's retry delay
+        self.queue: RetryQueue[_Batch] = RetryQueue(
+            memory, max_age_s=max_age_s, first_wait_s=_FIRST_RETRY_S
+        )
         self.keeps_newest = False  # what waits is replaced, as cumulative metrics are
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def oldest_ns(self) -> int | None:
-        with contextlib.suppress(IndexError):
-            return self._batches[0].encoded_ns
-        return None
+    def oldest_s(self) -> float | None:
+        """Return when the oldest batch was encoded, by `time.monotonic`."""
+        oldest = self.queue.oldest()
+        return None if oldest is None else oldest.added_s
 
     def is_waiting(self) -> bool:  # for the next try
-        return time.monotonic() < max(self._retry_at, self.not_before)
+        return time.monotonic() < self.queue.retry_at_s()
 
     def put(self, item: object, size_bytes: int) -> None:
         """Take an item. If there is no room, the oldest is dropped. Never blocks."""
-        if self._reserve(size_bytes, 1, self._owners_of([item])):
-            self._items.append((item, size_bytes))
+        while not self._memory.reserve(size_bytes):
+            if not self._make_room():
+                self._lose("no_room", 1, self._owners_of([item]))
+                return
+        self._items.append((item, size_bytes))
 
     def keep_collection(self, item: object = ()) -> None:
         """Take a collection of metrics, if it shows any. A cumulative one replaces all that waits."""
         batches = [batch for batch in self._encoded(item) if batch.item_count]
         if not batches:
             return
-        with contextlib.suppress(IndexError):
-            while self.keeps_newest:
-                self._memory.release(len(self._batches.popleft().data))
+        if self.keeps_newest:
+            self.queue.release(self.queue.remove_all(also_sending=False))
         self._keep(batches)
 
     def encode_next(self) -> int:
@@ -479,35 +484,24 @@ class _Stream:
 
     def send_next(self) -> bool:
         """Send the oldest batch. Return False if it has to wait. A retry sends the same bytes."""
-        try:
-            batch = self._batches.popleft()
-        except IndexError:
+        taken = self.queue.take(1)
+        if not taken:
             return True
-        data = zlib.decompress(batch.data) if batch.is_packed else batch.data
-        self._sending.append(batch)
+        (entry,) = taken
+        batch = entry.value
+        data = batch.request()
         delivery = self._send(data)
-        try:
-            self._sending.remove(batch)
-        except ValueError:  # dropped meanwhile
+        if not self.queue.take_back(taken):  # dropped meanwhile
             return True
-        self._memory.release(len(batch.data))
+        self.queue.release(taken)
         if delivery.retryable:
             self._back_off(delivery)
-            self._keep([batch], first=True)
-            self._drop_expired()
+            self._keep([batch], instead_of=entry)
+            self._drop(self.queue.remove_expired(), "expired")
             return False
-        self._backoff_s = self._retry_at = 0.0
+        self.queue.reached()
         if delivery.too_large and batch.item_count > 1:
-            halves = self._signal.halves(data, batch.item_count)
-            middle = batch.item_count // 2
-            owners = batch.owners[:middle], batch.owners[middle:]
-            self._keep(
-                [
-                    _Batch(*half, batch.encoded_ns, part)
-                    for half, part in zip(halves, owners, strict=True)
-                ],
-                first=True,
-            )
+            self._keep(self._halves(data, batch), instead_of=entry)
             return True
         lost = min(delivery.rejected, batch.item_count) if delivery.delivered else batch.item_count
         if lost:
@@ -521,21 +515,16 @@ class _Stream:
         """Drop the oldest batch, or the oldest item if there is no batch. Return False if nothing
         waits.
         """
-        size_bytes, count, owners = 0, 0, ()  # type: tuple[int, int, Sequence[str]]
+        oldest = self.queue.remove_oldest()
+        if oldest:
+            self._drop(oldest, reason)
+            return True
         with contextlib.suppress(IndexError):  # another thread takes it
-            if self._batches:
-                batch = self._batches.popleft()
-                size_bytes = len(batch.data)
-                count = batch.item_count
-                owners = batch.owners
-            else:
-                item, size_bytes = self._items.popleft()
-                count = 1
-                owners = self._owners_of([item])
-        if count:
+            item, size_bytes = self._items.popleft()
             self._memory.release(size_bytes)
-            self._lose(reason, count, owners)
-        return count > 0
+            self._lose(reason, 1, self._owners_of([item]))
+            return True
+        return False
 
     def drop_all(self, reason: str) -> None:
         while self.drop_oldest(reason):
@@ -543,17 +532,20 @@ class _Stream:
 
     def drop_sending(self, reason: str) -> None:
         """Count the batches as lost whose reply has not arrived yet."""
-        with contextlib.suppress(IndexError):
-            while True:
-                batch = self._sending.pop()
-                self._memory.release(len(batch.data))
-                self._lose(reason, batch.item_count, batch.owners)
+        self._drop(self.queue.remove_all(also_sending=True), reason)
 
-    def _drop_expired(self) -> None:
-        oldest_ns = self.oldest_ns()
-        while oldest_ns is not None and time.monotonic_ns() - oldest_ns > self._max_age_s * 1e9:
-            self.drop_oldest("expired")
-            oldest_ns = self.oldest_ns()
+    def _drop(self, entries: Sequence[Entry[_Batch]], reason: str) -> None:
+        for entry in entries:
+            self._lose(reason, entry.value.item_count, entry.value.owners)
+        self.queue.release(entries)
+
+    def _halves(self, data: bytes, batch: _Batch) -> list[_Batch]:
+        middle = batch.item_count // 2
+        first, second = self._signal.halves(data, batch.item_count)
+        return [
+            _Batch(*first, batch.owners[:middle]),
+            _Batch(*second, batch.owners[middle:]),
+        ]
 
     def _owners_of(self, items: Sequence[Any]) -> tuple[str, ...]:
         owner_of = self._signal.owner_of
@@ -569,14 +561,7 @@ class _Stream:
         try:
             request = self._signal.encode(items)
             owners = self._owners_of(items)
-            return [
-                _Batch(
-                    request.SerializeToString(),
-                    self._signal.count(request),
-                    time.monotonic_ns(),
-                    owners,
-                )
-            ]
+            return [_Batch(request.SerializeToString(), self._signal.count(request), owners)]
         except Exception as error:
             if isinstance(items, list) and len(items) > 1:
                 middle = len(items) // 2
@@ -585,31 +570,19 @@ class _Stream:
             self._lose("unencodable", 1, self._owners_of(items))
             return []
 
-    def _keep(self, batches: list[_Batch], *, first: bool = False) -> None:
-        for made in reversed(batches) if first else batches:
+    def _keep(self, batches: list[_Batch], *, instead_of: Entry[_Batch] | None = None) -> None:
+        """Queue batches, if necessary by dropping the oldest. What still does not fit is lost."""
+        in_order = batches if instead_of is None else reversed(batches)
+        for made in in_order:
             batch = made.packed() if self.is_waiting() else made
-            if self._reserve(len(batch.data), batch.item_count, batch.owners):
-                (self._batches.appendleft if first else self._batches.append)(batch)
-
-    def _reserve(self, size_bytes: int, count: int, owners: Sequence[str]) -> bool:
-        """Reserve memory, if necessary by dropping the oldest. Items that still do not fit are
-        lost, and the result is False.
-        """
-        while not self._memory.reserve(size_bytes):
-            if not self._make_room():
-                self._lose("no_room", count, owners)
-                return False
-        return True
+            while self.queue.add(batch, len(batch.data), instead_of=instead_of) is None:
+                if not self._make_room():
+                    self._lose("no_room", batch.item_count, batch.owners)
+                    break
 
     def _back_off(self, delivery: SendOutcome) -> None:
-        now = time.monotonic()
-        least, most = _BACKOFF_S
-        self._backoff_s = min(most, max(least, 2 * self._backoff_s))
-        self._retry_at = now + self._backoff_s * (0.8 + os.urandom(1)[0] / 640)
-        if delivery.wait_s is not None:
-            # Never at once: with "after 0 s" a flush would retry without end.
-            self.not_before = now + max(least, delivery.wait_s)
-        facts: dict[str, Any] = {"waiting_batches": len(self._batches) + 1, **delivery.fix()}
+        self.queue.back_off(delivery.wait_s)
+        facts: dict[str, Any] = {"waiting_batches": len(self.queue) + 1, **delivery.fix()}
         log.warning("export_failed", part=self.name, status=delivery.status, **facts)
 
     def _send(self, data: bytes) -> SendOutcome:

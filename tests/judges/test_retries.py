@@ -10,8 +10,8 @@ from email.utils import format_datetime
 
 import pytest
 
-from agenteval_otel.components.http_client.client import RetryBudget, wait_before
 from agenteval_otel.components.http_client.replies import retry_after_of
+from agenteval_otel.components.retry import RetryBudget, wait_before
 from agenteval_otel.judges import AnthropicJudge, Judge, OpenAICompatibleJudge
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.judges.asking import failure, hosted

@@ -151,7 +151,7 @@ def test_a_receiver_that_names_a_time_gets_no_request_before_it(
     receiver.delivery = DELIVERED
     assert not sending.flush()
     assert len(receiver.asked) == 1
-    sending.exporter.streams["TRACES"].not_before = 0.0
+    sending.exporter.streams["TRACES"].queue.not_before_s = 0.0
     assert sending.flush()
     assert receiver.taken == ["0", "1"]
 

@@ -38,8 +38,9 @@ from agenteval_otel.components.http_client.replies import (
     status_of,
     unreadable,
 )
+from agenteval_otel.components.retry import RetryBudget, wait_before
 from agenteval_otel.errors import ConfigurationError, ModelError
-from agenteval_otel.runtime.fork import RANDOM, ForkSafeLock
+from agenteval_otel.runtime.fork import ForkSafeLock
 
 if TYPE_CHECKING:
     import ssl
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     import httpx2
 
 T = TypeVar("T")
-_LONGEST_S: Final = 8.0
-_FREE: Final = 2.0
-_SAVED: Final = 10.0
 _LOADING: Final = ForkSafeLock()
 _LOADED: Final[set[str]] = set()
 _ERROR_BYTES: Final = 65_536
@@ -341,43 +339,6 @@ def problem_of(url: str) -> str | None:
 
 def can_be_sent(key: str) -> bool:
     return bool(key) and key.isascii() and key.isprintable() and " " not in key
-
-
-class RetryBudget:
-    """Holds retries to ``max(2, share x calls)``; of unused ones at most ten are saved."""
-
-    def __init__(self, share: float) -> None:
-        self._share = share
-        self._earned = 0.0
-        self._used = 0.0
-        self._lock = ForkSafeLock()
-
-    def count_call(self) -> None:
-        with self._lock:
-            self._earned += self._share
-            self._used = max(self._used, self._earned - _SAVED)
-
-    def take(self) -> bool:
-        """Tell whether there may be one more retry, which is then counted."""
-        with self._lock:
-            if self._used + 1.0 > max(_FREE, self._earned + 1e-9):
-                return False
-            self._used += 1.0
-            return True
-
-
-def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -> float:
-    """Return the seconds to wait before the retry, the first being 0. They are doubled each time up
-    to 8, less up to a half by chance.
-
-    The wait is never less than `retry_after_s`. That is prolonged by up to 25 % of jitter, at most
-    1 s.
-    """
-    drawn = RANDOM.random()
-    wait = min(_LONGEST_S, base_s * 2.0**retry) * (1.0 - drawn / 2.0)
-    if retry_after_s is None:
-        return wait
-    return max(wait, retry_after_s + drawn * min(1.0, retry_after_s / 4.0))
 
 
 @cache

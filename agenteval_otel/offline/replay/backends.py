@@ -24,8 +24,8 @@ from agenteval_otel.components.http_client.client import (
     no_connection,
     problem_of,
     quietly,
-    wait_before,
 )
+from agenteval_otel.components.retry import wait_before
 from agenteval_otel.errors import ConfigurationError, ModelError, StorageError
 from agenteval_otel.offline.replay.recorded import AnswerFilter, RecordedAnswer, answers_of
 
