@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from opentelemetry.trace import SpanContext
+from opentelemetry.trace import SpanContext, format_trace_id
 
 from agenteval_otel.capture.assembly.conversations import Conversation
 from agenteval_otel.capture.redaction.outgoing import Redaction, is_category, without_content
@@ -193,11 +193,15 @@ class EvaluatedResponse(HasUnit):
 
     @property
     def _unit_ids(self) -> dict[str, str | None]:
-        # As they came: ids that are redacted may be alike.
+        # As they came: ids that are redacted may be alike. The trace's is not taken from `span`, which
+        # is needed for what is stored alone, and takes longer to make.
+        trace_id = None
+        if self._evaluated is not None and self._evaluated.is_valid:
+            trace_id = format_trace_id(self._evaluated.trace_id)
         return {
             "conversation": self._input.conversation_id,
             "session": self._input.session_id,
-            "trace": None if self.span is None else self.span.trace_id,
+            "trace": trace_id,
         }
 
     def aggregated(self) -> AggregatedEvaluationResult:

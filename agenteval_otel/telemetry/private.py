@@ -22,7 +22,13 @@ from functools import cache, partial
 from random import Random
 from typing import Any, NamedTuple
 
-from opentelemetry.context import _SUPPRESS_INSTRUMENTATION_KEY, attach, detach, set_value
+from opentelemetry.context import (
+    _SUPPRESS_INSTRUMENTATION_KEY,
+    Context,
+    attach,
+    detach,
+    set_value,
+)
 from opentelemetry.sdk._logs import LogRecordLimits
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
@@ -49,7 +55,7 @@ from agenteval_otel.telemetry.messages import (
     size_of,
 )
 from agenteval_otel.telemetry.metrics import OF_PROCESS
-from agenteval_otel.telemetry.spans import OwnTracerProviders
+from agenteval_otel.telemetry.spans import ADDED_AT_END, OwnTracerProviders
 from agenteval_otel.telemetry.target import (
     OtlpTarget,
     RequestSender,
@@ -139,20 +145,21 @@ def _meter_provider(
 class _SdkSpan:
     """An agent span, which is the SDK's and has ended, until it is filled into its message."""
 
-    def __init__(self, span: ReadableSpan) -> None:
+    def __init__(self, span: ReadableSpan, added_at_end: Mapping[str, Any]) -> None:
         self._span = span
         # A copy, which is a dictionary: the SDK's own mapping reads each value in Python.
-        self.attributes: Mapping[str, Any] = (span.attributes or {}).copy()  # type: ignore[attr-defined]
+        recorded = (span.attributes or {}).copy()  # type: ignore[attr-defined]
+        self.attributes: Mapping[str, Any] = {**recorded, **added_at_end}
 
     def fill(self, message: Any, longest: int | None) -> None:
-        """Fill in what the SDK has recorded, within its own limits."""
+        """Fill in what the SDK has recorded within its own limits, and what was added at its end."""
         span = self._span
         fill_place(message, span.context, span.parent)
         message.name = span.name
         message.kind = INTERNAL + span.kind.value  # in the interface INTERNAL is 0
         message.start_time_unix_nano = span.start_time
         message.end_time_unix_nano = span.end_time
-        fill_attributes(message.attributes, self.attributes)
+        fill_attributes(message.attributes, self.attributes, longest)
         message.dropped_attributes_count = span.dropped_attributes
         message.dropped_events_count = span.dropped_events
         message.dropped_links_count = span.dropped_links
@@ -169,10 +176,14 @@ class _ExportedSpans(SpanProcessor):
 
     def __init__(self, exporter: Exporter) -> None:
         self._exporter = exporter
+        self._added_at_end: dict[int, Mapping[str, Any]] = {}
+
+    def on_start(self, span: Any, parent_context: Context | None = None) -> None:
+        setattr(span, ADDED_AT_END, self._added_at_end)
 
     def on_end(self, span: Any) -> None:
         if span.context.trace_flags.sampled:
-            ended = _SdkSpan(span)
+            ended = _SdkSpan(span, self._added_at_end.pop(span.context.span_id, {}))
             self._exporter.put("TRACES", ended, size_of(ended.attributes))
 
 
