@@ -376,11 +376,15 @@ def _private_keys(scan: Scan) -> Iterator[Finding]:
     """Find private keys up to their end. A key without an end goes as far as it looks like a key."""
     text = scan.text
     done = 0
+    tail = -1
     for at in scan.places(b"-----BEGIN"):
         head = _PEM.match(text, at) if at >= done else None
         if head is not None:
-            tail = text.find("-----END ", head.end(), head.end() + _PEM_MAX)
-            end = _PEM_END.match(text, tail) if tail >= 0 else None
+            if tail < head.end():  # else it is the next one for this beginning too
+                found = text.find("-----END ", head.end())
+                tail = len(text) if found < 0 else found
+            is_near = tail < head.end() + _PEM_MAX
+            end = _PEM_END.match(text, tail) if is_near else None
             body = end or _PEM_BODY.match(text, head.end())
             done = body.end() if body else head.end()
             yield Finding(at, done, SECRET)
