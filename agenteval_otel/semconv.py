@@ -311,8 +311,9 @@ class Instrument(NamedTuple):
 
     @property
     def prometheus_name(self) -> str:
-        """Return the name in Prometheus. A histogram's three series also end in ``_bucket``,
-        ``_sum`` and ``_count``.
+        """Return the name in Prometheus.
+
+        A histogram's three series also end in ``_bucket``, ``_sum`` and ``_count``.
         """
         name = self.name.replace(".", "_")
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
@@ -647,8 +648,9 @@ INSTRUMENTS: Final = tuple(
 
 
 def wrong_criterion_name(name: str) -> str | None:
-    """Return why the name is invalid for a criterion, or None. The text omits the name, which may
-    come from a variable.
+    """Return why the name is invalid for a criterion, or None.
+
+    The text omits the name, which may come from a variable.
     """
     if not CRITERION_NAME.fullmatch(name):
         return f"must be a slug: {CRITERION_NAME_RULE}"

@@ -26,8 +26,9 @@ _TEXTS: Final = (str, int, float, Decimal, UUID, date)
 
 
 def hashed(user_id: str, salt: str | None = None) -> str:
-    """Return the first 32 hexadecimal digits of the id's SHA-256. With a salt, they are those of
-    its HMAC-SHA-256 under that key.
+    """Return the first 32 hexadecimal digits of the id's SHA-256.
+
+    With a salt, they are those of its HMAC-SHA-256 under that key.
     """
     text = user_id.encode("utf-8", "replace")
     digest = (
@@ -41,8 +42,9 @@ def hashed(user_id: str, salt: str | None = None) -> str:
 def clean_annotation(
     name: str, value: object, user_id: Callable[[str], str], wrong: Callable[[str], None]
 ) -> Any:
-    """Return a detached annotation in its field's form, or None. `wrong` is called with the reason
-    for what is left out.
+    """Return a detached annotation in its field's form, or None.
+
+    `wrong` is called with the reason for what is left out.
 
     `user_id` converts a user's id.
     """
@@ -55,8 +57,9 @@ def clean_annotation(
 
 
 def flag_of(events: Iterable[Any]) -> dict[str, Any]:
-    """Return the experiment and the arm by the feature flag that a span's events name. The result
-    is empty unless that flag is the only one.
+    """Return the experiment and the arm by the feature flag that a span's events name.
+
+    The result is empty unless that flag is the only one.
     """
     flags = [
         event.attributes for event in events if event.attributes and FLAG_KEY in event.attributes

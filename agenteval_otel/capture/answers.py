@@ -287,8 +287,9 @@ def _add_pieces(reading: Reading, pieces: Sequence[Any]) -> list[Any]:
 
 
 def add_chunk(reading: Reading, chunk: object) -> bool:
-    """Add one chunk, event or message of a stream. Return False if it has no known form and no text
-    field.
+    """Add one chunk, event or message of a stream.
+
+    Return False if it has no known form and no text field.
     """
     if reading.depth >= _MAX_CHUNK_DEPTH or isinstance(chunk, bool | int | float):
         return False

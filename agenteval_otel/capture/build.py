@@ -346,8 +346,9 @@ def read_prompt(
 
 
 def history_of(value: object) -> list[dict[str, Any]] | None:
-    """Return the messages of a conversation as fields of `Message`, at most the last 1,000. Return
-    None if it is no conversation.
+    """Return the messages of a conversation as fields of `Message`, at most the last 1,000.
+
+    Return None if it is no conversation.
     """
     turns = _turns(value)
     return None if turns is None else history_fields(turns)
@@ -359,8 +360,9 @@ def last_question(turns: list[Turn]) -> str | None:
 
 
 def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
-    """Return turns as fields of `Message`. Results of tools are in their calls and in messages of
-    their own.
+    """Return turns as fields of `Message`.
+
+    Results of tools are in their calls and in messages of their own.
     """
     copy = PlainCopy()
     calls = {call.id: call for turn in turns for call in turn.calls if call.id}
@@ -404,8 +406,9 @@ def _asked_in(request: object) -> Any:
 
 
 def _turns(prompt: object) -> list[Turn] | None:
-    """Return the messages of a prompt that is a conversation or holds one. Return None if it is
-    neither.
+    """Return the messages of a prompt that is a conversation or holds one.
+
+    Return None if it is neither.
     """
     for candidate in (prompt, *(field(prompt, name) for name in _CONVERSATION_KEYS)):
         messages = last_items(candidate)
@@ -437,8 +440,9 @@ def _text(prompt: object, handler: Handler) -> str | None:
 
 
 def _history(history: object) -> list[Turn]:
-    """Return a history of messages, or of pairs of the user's and the assistant's text. Any other
-    value has no turns.
+    """Return a history of messages, or of pairs of the user's and the assistant's text.
+
+    Any other value has no turns.
     """
     turns = _turns(history)
     if turns is not None or not isinstance(history, list):

@@ -89,8 +89,9 @@ class CapturedCall:
         self.agent = agent
 
     def conversation_id(self) -> str | None:
-        """Return the conversation's id, on the caller's thread. It is an annotated text or
-        plain id, else the argument.
+        """Return the conversation's id, on the caller's thread.
+
+        It is an annotated text or plain id, else the argument.
         """
         for name in ("conversation_id", "session_id"):
             conversation = self.facts.get(name) if self.facts is not None else None
@@ -295,8 +296,9 @@ class Arguments:
         return texts[0] if len(texts) == 1 else None
 
     def conversation(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-        """Return the conversation's id as text, from a text, integer or UUID. It may also be
-        ``config["configurable"]["thread_id"]``.
+        """Return the conversation's id as text, from a text, integer or UUID.
+
+        It may also be ``config["configurable"]["thread_id"]``.
         """
         for name, index in self._conversation:
             id = args[index] if len(args) > index else kwargs.get(name)
@@ -310,8 +312,9 @@ class Arguments:
         return None
 
     def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Put the conversation's id, ``system`` and ``history`` on the call. It takes microseconds,
-        whatever their size.
+        """Put the conversation's id, ``system`` and ``history`` on the call.
+
+        It takes microseconds, whatever their size.
         """
         call.conversation = self.conversation(args, kwargs)
         if call.conversation is not None:
@@ -381,8 +384,9 @@ def _annotation_name(parameter: inspect.Parameter) -> str:
 
 
 def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Return name and position of the parameters with these names, in that order. A keyword-only
-    parameter has a position beyond all.
+    """Return name and position of the parameters with these names, in that order.
+
+    A keyword-only parameter has a position beyond all.
     """
     positions = {
         p.name: _position(p, index)

@@ -112,8 +112,9 @@ class Taken(NamedTuple):
 
 
 def take(value: object) -> Taken:
-    """Detach a value from the host, within a fixed number of parts. Never raises for what the value
-    is.
+    """Detach a value from the host, within a fixed number of parts.
+
+    Never raises for what the value is.
     """
     kind = type(value)
     if id(kind) in _ATOM_IDS:
@@ -147,8 +148,9 @@ def list_bytes(items: list[Any]) -> int:
 
 
 def _atom_bytes(atom: object) -> int:
-    """Return how many bytes an atom takes. Bytes may take four times as many once they are read as
-    text.
+    """Return how many bytes an atom takes.
+
+    Bytes may take four times as many once they are read as text.
     """
     return most_parsed_bytes(atom) if type(atom) is bytes else getsizeof(atom)
 
@@ -167,8 +169,9 @@ class _Walk:
         self._seen: dict[int, tuple[Any, Any]] = {}
 
     def take(self, value: Any, kind: type, depth: int) -> Any:
-        """Return the detached form of a value that is no atom. Return `_LEFT_OUT` if it has none,
-        and `_CUT` beyond the limits.
+        """Return the detached form of a value that is no atom.
+
+        Return `_LEFT_OUT` if it has none, and `_CUT` beyond the limits.
         """
         seen = self._seen.get(id(value))
         if seen is not None:
@@ -318,8 +321,9 @@ class _Walk:
         self.size_bytes += size + getsizeof(taken)
 
     def _key(self, key: Any) -> Any:
-        """Return a key that is an atom, a tuple of atoms, or read as an atom. Return `_LEFT_OUT`
-        for any other: it may hash or compare by the host's code.
+        """Return a key that is an atom, a tuple of atoms, or read as an atom.
+
+        Return `_LEFT_OUT` for any other: it may hash or compare by the host's code.
         """
         kind = type(key)
         if id(kind) in _ATOM_IDS or (
@@ -506,8 +510,9 @@ def read_also(fields: Iterable[str], libraries: Iterable[str], running: Iterable
 
 
 def _reader_of(kind: type) -> Reader:
-    """Return how values of a type are read. Types are remembered by id and weakly: no class of the
-    host's is kept alive.
+    """Return how values of a type are read.
+
+    Types are remembered by id and weakly: no class of the host's is kept alive.
     """
     known = _READERS.get(id(kind))
     if known is not None and known[0]() is kind:
@@ -569,8 +574,9 @@ def _is_of(kind: type, module: str) -> bool:
 
 
 def _named_tuple_of(kind: type, bases: tuple[type, ...]) -> _NamedTuple | None:
-    """Return how a named tuple of the host's is read. None for other tuples and for those of the
-    standard library.
+    """Return how a named tuple of the host's is read.
+
+    None for other tuples and for those of the standard library.
     """
     module = module_of(kind)
     if module.partition(".")[0] in STANDARD_LIBRARY:
@@ -599,8 +605,9 @@ def _time(value: time) -> time:
 
 
 def _moment(value: datetime) -> datetime:
-    """Return a date with time. A time zone of a class that is not the standard library's is left
-    out.
+    """Return a date with time.
+
+    A time zone of a class that is not the standard library's is left out.
     """
     zone: tzinfo | None = _zone_of(value)
     is_known = zone is None or type(zone) in (timezone, ZoneInfo)

@@ -1,5 +1,6 @@
-"""Fields of detached values: plain dictionaries and `Detached` objects. No code of the host runs
-here.
+"""Fields of detached values: plain dictionaries and `Detached` objects.
+
+No code of the host runs here.
 """
 
 from __future__ import annotations
@@ -48,15 +49,17 @@ def first_value(value: object, *names: str) -> Any:
 
 
 def first(value: object, *names: str) -> str | None:
-    """Return the first of these fields that is text, cleaned and short. Examples are an id,
-    a model's name, a reason.
+    """Return the first of these fields that is text, cleaned and short.
+
+    Examples are an id, a model's name, a reason.
     """
     return next((text for name in names if (text := short(field(value, name)))), None)
 
 
 def short(value: object) -> str | None:
-    """Return text that is an identifier, cleaned and at most 512 characters long. Return None for
-    anything else.
+    """Return text that is an identifier, cleaned and at most 512 characters long.
+
+    Return None for anything else.
     """
     if not isinstance(value, str):
         return None
@@ -88,8 +91,9 @@ def is_data(value: object) -> bool:
 
 
 def json_object(text: object) -> Any:
-    """Return the object or array that a text is the JSON of. Return None for every other text, and
-    for one above the cap.
+    """Return the object or array that a text is the JSON of.
+
+    Return None for every other text, and for one above the cap.
     """
     if not isinstance(text, str) or len(text) > CAP_CHARS or text.lstrip()[:1] not in ("{", "["):
         return None
@@ -100,8 +104,10 @@ def json_object(text: object) -> Any:
 
 
 def usage_of(value: object) -> Tokens | None:
-    """Return input and output tokens of a usage object. Return None if it has neither. Tokens of a
-    cache that are counted beside the input are added to it, as the GenAI conventions ask.
+    """Return input and output tokens of a usage object.
+
+    Return None if it has neither. Tokens of a cache that are counted beside the input are added
+    to it, as the GenAI conventions ask.
     """
     tokens_in = _count(value, _INPUT)
     tokens_out = _count(value, _OUTPUT)

@@ -1,5 +1,7 @@
-"""Messages: one message of a conversation, in any client's form, as a `Turn`. Reasoning, images,
-audio and files are no text of an answer; they are skipped."""
+"""Messages: one message of a conversation, in any client's form, as a `Turn`.
+
+Reasoning, images, audio and files are no text of an answer; they are skipped.
+"""
 
 from __future__ import annotations
 
@@ -145,6 +147,7 @@ class Turn:
 
 def content_text(content: object) -> str | None:
     """Return the text of a message's content: text itself, or its text parts one after another.
+
     Return None if it has none.
     """
     if isinstance(content, list | tuple):
@@ -459,8 +462,9 @@ def _add_facts(turn: Turn, message: object) -> None:
 
 
 def _is_item(value: object) -> bool:
-    """Tell whether a value is an item of the Responses API that may be among messages. It is a
-    call, its output, or reasoning.
+    """Tell whether a value is an item of the Responses API that may be among messages.
+
+    It is a call, its output, or reasoning.
     """
     kind = kind_of(value)
     is_item = kind in CALL_ITEMS or kind in RESULT_ITEMS

@@ -19,8 +19,9 @@ _MAX_KNOWN: Final = 64  # turns among which the one with a key is looked for
 
 
 class Calls:
-    """The tool calls of one answer. A call is known by its id, a piece without one by its place:
-    turn and index.
+    """The tool calls of one answer.
+
+    A call is known by its id, a piece without one by its place: turn and index.
     """
 
     def __init__(self) -> None:
@@ -74,8 +75,9 @@ class Calls:
                 call.error = result.error
 
     def finished(self) -> list[dict[str, Any]] | None:
-        """Return the calls as fields of `ToolCall`, plain and bounded all together. Return None if
-        there is none.
+        """Return the calls as fields of `ToolCall`, plain and bounded all together.
+
+        Return None if there is none.
         """
         return plain_calls(self._all, PlainCopy())
 
@@ -170,8 +172,9 @@ class Reading:
 
     @property
     def last(self) -> Turn:
-        """Return the last turn with output, else the last one. Return an empty turn if there is
-        none.
+        """Return the last turn with output, else the last one.
+
+        Return an empty turn if there is none.
         """
         with_output = (turn for turn in reversed(self._turns) if turn.has_output)
         return next(with_output, self._turns[-1] if self._turns else Turn("assistant"))
@@ -182,8 +185,9 @@ class Reading:
             self._segments.append((None, text))
 
     def echo(self, text: object) -> None:
-        """Add text of a stream helper's event, which repeats the provider's. It counts only if
-        nothing else came.
+        """Add text of a stream helper's event, which repeats the provider's.
+
+        It counts only if nothing else came.
         """
         if isinstance(text, str):
             self._echoes.append(text)
@@ -196,8 +200,9 @@ class Reading:
         return self._turns[-1]
 
     def open_turn(self, key: str | None = None) -> Turn:
-        """Return the turn with this key, and begin it if there is none. Without a key, return the
-        last one. A last turn without a key gets this one.
+        """Return the turn with this key, and begin it if there is none.
+
+        Without a key, return the last one. A last turn without a key gets this one.
         """
         if self._turns and (key is None or self._turns[-1].key in (key, None)):
             self._turns[-1].key = key or self._turns[-1].key
@@ -236,8 +241,9 @@ class Reading:
         response_id: str | None = None,
         finish_reason: str | None = None,
     ) -> None:
-        """Set what is known of a turn besides its text. A later number of tokens replaces an
-        earlier one.
+        """Set what is known of a turn besides its text.
+
+        A later number of tokens replaces an earlier one.
         """
         if usage is not None:
             earlier = turn.usage or (None, None)

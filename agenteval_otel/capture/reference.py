@@ -36,8 +36,9 @@ class Reference(NamedTuple):
     def to(
         cls, call: CapturedCall | None, span_context: SpanContext | None, agent: str
     ) -> Reference:
-        """Return the reference to a running call. None is a call that is not kept, which gets an id
-        each time.
+        """Return the reference to a running call.
+
+        None is a call that is not kept, which gets an id each time.
         """
         call_id = None if call is None else call.call_id
         if call_id is None:

@@ -1,4 +1,5 @@
 """Text made safe for evaluators and exporters: capped, sanitised, and made of plain data.
+
 Background thread only.
 
 One lone surrogate in an event's name or body loses a whole batch in the OTLP exporter.
@@ -59,8 +60,9 @@ def without_data_urls(text: str) -> str:
 
 
 def cap(text: str, limit: int = CAP_CHARS) -> str:
-    """Keep at most `limit` characters: three quarters of the head and one quarter of the tail. A
-    marker between them says so, and is not counted. Data URLs are left out first.
+    """Keep at most `limit` characters: three quarters of the head and one quarter of the tail.
+
+    A marker between them says so, and is not counted. Data URLs are left out first.
 
     No secret, number or address that redaction knows is cut in two: neither half would be
     recognised later.
@@ -75,8 +77,9 @@ def cap(text: str, limit: int = CAP_CHARS) -> str:
 
 
 def _cut(text: str, at: int, near: int, *, before: bool) -> int:
-    """Return where to cut instead: at the edge of the word or secret at `at`. Less of the text is
-    kept by that.
+    """Return where to cut instead: at the edge of the word or secret at `at`.
+
+    Less of the text is kept by that.
     """
     if not text[at - 1].isspace() and not text[at].isspace():
         if before:
@@ -103,8 +106,9 @@ def clean(text: str, limit: int = CAP_CHARS) -> str:
 
 
 def to_text(value: object) -> str:
-    """Return a detached value as clean text: JSON for data. Raise `CaptureError` if nothing of it
-    can be read.
+    """Return a detached value as clean text: JSON for data.
+
+    Raise `CaptureError` if nothing of it can be read.
     """
     if value is None:
         return ""

@@ -1,5 +1,6 @@
-"""The command line: ``agenteval-otel``. Each subcommand is a module, imported only when it is
-called.
+"""The command line: ``agenteval-otel``.
+
+Each subcommand is a module, imported only when it is called.
 """
 
 from __future__ import annotations

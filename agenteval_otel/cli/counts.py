@@ -228,8 +228,9 @@ def samples_of(text: str, *, least: float = 0.0) -> Iterator[tuple[str, dict[str
 
 
 def is_of(name: str, instrument: names.Instrument) -> bool:
-    """Tell whether a series is the instrument's. A prefix of the Collector or missing suffixes are
-    allowed.
+    """Tell whether a series is the instrument's.
+
+    A prefix of the Collector or missing suffixes are allowed.
     """
     forms = (instrument.prometheus_name, instrument.name.replace(".", "_"))
     return any(name == form or name.endswith(f"_{form}") for form in forms)

@@ -128,9 +128,7 @@ def _stored(settings: Settings, erasure: Erasure, *, dry_run: bool) -> Iterator[
 
 
 def _print(places: Iterable[ErasedPlace]) -> list[str]:
-    """Print each place once it is done, and return the problems of the places that were not
-    erased.
-    """
+    """Print each place once it is done, and return the problems of the places that were not erased."""
     problems = []
     for place in places:
         unreadable = (

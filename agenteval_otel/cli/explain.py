@@ -1,5 +1,6 @@
-"""``agenteval-otel explain``: why there is no score. Shares of the outcomes first, then losses and
-failures in full.
+"""``agenteval-otel explain``: why there is no score.
+
+Shares of the outcomes first, then losses and failures in full.
 """
 
 from __future__ import annotations

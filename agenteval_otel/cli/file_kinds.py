@@ -145,8 +145,9 @@ def _refuse(kind: Kind, command: str, file: str) -> None:
 
 
 def kind_of(file: str) -> Kind | None:
-    """Return the kind of a file by its first 64 KiB. The kind is None if the file cannot be looked
-    at.
+    """Return the kind of a file by its first 64 KiB.
+
+    The kind is None if the file cannot be looked at.
     """
     with suppress(OSError, ValueError):
         path = Path(file)
@@ -161,8 +162,9 @@ def kind_of(file: str) -> Kind | None:
 
 
 def foreign_kind(head: bytes) -> str | None:
-    """Return what bytes are that are no text, in a sentence with what to do. The result is None for
-    text.
+    """Return what bytes are that are no text, in a sentence with what to do.
+
+    The result is None for text.
     """
     kind = _binary_kind(head, is_whole=False)
     if kind is None or kind in (Kind.DATABASE, Kind.OTLP_PROTOBUF, Kind.BINARY, Kind.UTF16):
@@ -229,8 +231,9 @@ def _kind_of_head(head: bytes, suffix: str, *, is_whole: bool) -> Kind | None:
 
 
 def _binary_kind(head: bytes, *, is_whole: bool) -> Kind | None:
-    """Return the kind of what is no text in UTF-8 or an older encoding. The result is None for
-    text.
+    """Return the kind of what is no text in UTF-8 or an older encoding.
+
+    The result is None for text.
     """
     controls = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in head)
     for begins, kind in _BEGINS:

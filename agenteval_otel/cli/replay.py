@@ -249,8 +249,9 @@ def _end(
     notes: Sequence[str],
     duration_s: float,
 ) -> int:
-    """Print the report on standard output and what was left out on standard error. Return the exit
-    code.
+    """Print the report on standard output and what was left out on standard error.
+
+    Return the exit code.
     """
     answers = replay.scored + replay.earlier
     for line in (*notes, *(f"{reason}: {count:,}" for reason, count in source.counts.items())):
@@ -443,8 +444,9 @@ def _limits(texts: Sequence[str], path: str) -> Mapping[str, float]:
 
 
 def _time_of(text: str | None, path: str, now_ns: int) -> int | None:
-    """Return the nanoseconds since the epoch of a moment, or of a duration ago. Without a text they
-    are None.
+    """Return the nanoseconds since the epoch of a moment, or of a duration ago.
+
+    Without a text they are None.
     """
     if text is None:
         return None

@@ -161,8 +161,9 @@ def _tune_interpreter() -> None:
 
 
 def _raise_limit() -> None:
-    """Allow as many connections as the system lets this process have. Many systems begin with
-    1,024.
+    """Allow as many connections as the system lets this process have.
+
+    Many systems begin with 1,024.
     """
     try:
         import resource

@@ -124,8 +124,9 @@ class Review:
         }
 
     def present(self, correction: Correction) -> Any:
-        """Return the file's current answer to the question of the correction. None means that it
-        has none.
+        """Return the file's current answer to the question of the correction.
+
+        None means that it has none.
         """
         rows = (row.row.answer for row in read_known(self.file) if self._is_of(row, correction))
         return next(rows, None)
@@ -240,8 +241,9 @@ def _show(review: Review, *, as_json: bool) -> None:
 
 
 def _ask(review: Review, *, replaces: bool) -> int:
-    """Ask for one correction after the other, on the terminal. A decision is carried out at
-    once.
+    """Ask for one correction after the other, on the terminal.
+
+    A decision is carried out at once.
     """
     waiting = list(review.pending.values())
     try:

@@ -69,8 +69,9 @@ class UserPart:
 
 
 def part_of(kind: str, owner: object) -> UserPart:
-    """Return the part that an object is, the same one for the same object. A storage provider is a
-    part such as ``storage:sql``.
+    """Return the part that an object is, the same one for the same object.
+
+    A storage provider is a part such as ``storage:sql``.
     """
     key = kind, id(owner)
     known = _PARTS.get(key)

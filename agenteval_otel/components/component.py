@@ -53,8 +53,9 @@ class FreshCopies(BaseModel, metaclass=FriendlyErrors):
 
 
 class Registry(UserDict[str, Any]):
-    """The classes of a contract by their types. An announced type maps to its module, imported when
-    it is chosen.
+    """The classes of a contract by their types.
+
+    An announced type maps to its module, imported when it is chosen.
     """
 
     def announce(self, module: str, *types: str) -> None:
@@ -173,8 +174,9 @@ class Component(FreshCopies):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return twelve hexadecimal digits that change when the configuration changes. They are
-        from the SHA-256 of `fingerprint_source`.
+        """Return twelve hexadecimal digits that change when the configuration changes.
+
+        They are from the SHA-256 of `fingerprint_source`.
         """
         return hashlib.sha256(self.fingerprint_source().encode("utf-8", "replace")).hexdigest()[:12]
 
@@ -193,8 +195,9 @@ class Component(FreshCopies):
         path: str | None = None,
         context: dict[str, Any] | None = None,
     ) -> Self:
-        """Build from configuration. A `ConfigurationError` has the field's path, its value and what
-        was expected.
+        """Build from configuration.
+
+        A `ConfigurationError` has the field's path, its value and what was expected.
         """
         try:
             return cls.model_validate(dict(data), context=context)

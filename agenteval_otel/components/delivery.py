@@ -69,8 +69,9 @@ class BatchSender(Protocol):
     """Sends batches, all on one thread and event loop."""
 
     async def send(self, values: Sequence[Any]) -> Sequence[DeliveryError | None]:
-        """Send the values, and return None or the error of each. Values whose error is `retryable`
-        come again.
+        """Send the values, and return None or the error of each.
+
+        Values whose error is `retryable` come again.
         """
         ...
 
@@ -143,8 +144,9 @@ class BatchDelivery:
                 queue.changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until what waits is sent or given up. Return whether it is within the time. Nothing
-        lingers meanwhile. Blocks.
+        """Wait until what waits is sent or given up. Return whether it is within the time.
+
+        Nothing lingers meanwhile. Blocks.
         """
         changed = self._queue.changed
         with changed, self._in_a_hurry():
@@ -202,8 +204,9 @@ class BatchDelivery:
             return [error] * len(entries)
 
     def _next(self) -> list[Entry[Any]]:
-        """Return the next batch, as soon as it is due. It is empty if the delivery is closed or has
-        been idle.
+        """Return the next batch, as soon as it is due.
+
+        It is empty if the delivery is closed or has been idle.
         """
         queue = self._queue
         with queue.changed:
@@ -261,8 +264,9 @@ class BatchDelivery:
         self._give_up(lost)
 
     def _is_postponed(self, entry: Entry[Any], error: Exception) -> bool:
-        """Postpone a value that the receiver may take later. Return False if that is too late, or if
-        the error is another one.
+        """Postpone a value that the receiver may take later.
+
+        Return False if that is too late, or if the error is another one.
         """
         if not isinstance(error, DeliveryError) or error.error_type != NOT_THERE_YET:
             return False

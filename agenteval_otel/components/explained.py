@@ -54,8 +54,10 @@ class FrozenSettings(BaseModel, metaclass=FriendlyErrors):
 def explain_validation(
     error: ValidationError, model: type[BaseModel], *, path: str | None = None
 ) -> ConfigurationError:
-    """Translate pydantic's report. A problem has the field's path, what was found and what was
-    expected, and for an unknown field the known ones.
+    """Translate pydantic's report.
+
+    A problem has the field's path, what was found and what was expected, and for an unknown
+    field the known ones.
     """
     problems: list[tuple[str | None, str]] = []
     for item in error.errors(include_url=False):
@@ -107,8 +109,9 @@ def known_choices(name: object, known: Iterable[str]) -> str:
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """Return the fields of the model at a location inside another. Keys and indexes of containers
-    lead to their items.
+    """Return the fields of the model at a location inside another.
+
+    Keys and indexes of containers lead to their items.
     """
     models = {model}
     for part in location:

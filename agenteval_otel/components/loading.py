@@ -26,8 +26,9 @@ def resolve(
     path: str | None = None,
     context: dict[str, Any] | None = None,
 ) -> C:
-    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component. Raises
-    `ConfigurationError`.
+    """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component.
+
+    Raises `ConfigurationError`.
     """
     if isinstance(value, contract):
         return value
@@ -57,8 +58,9 @@ def resolve_or_wrap(
     expected: str,
     path: str | None = None,
 ) -> C:
-    """Do as `resolve` does. Also, a class becomes an instance with default settings, and `wrap`
-    converts other objects.
+    """Do as `resolve` does.
+
+    Also, a class becomes an instance with default settings, and `wrap` converts other objects.
 
     `wrap` returns None for an unsupported object. `expected` describes the supported ones.
     """
@@ -75,8 +77,9 @@ def resolve_or_wrap(
 
 
 def import_function(name: str, *, path: str) -> Any:
-    """Return what ``module:function`` names. It imports the module. Raises ConfigurationError with
-    the path.
+    """Return what ``module:function`` names.
+
+    It imports the module. Raises ConfigurationError with the path.
     """
     try:
         with naming(name.strip().partition(":")[0]):
@@ -89,8 +92,9 @@ def import_function(name: str, *, path: str) -> Any:
 
 
 def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str) -> tuple[T, ...]:
-    """Load every entry of a list with `load(value, path)`. The `ConfigurationError` has the
-    problems of all entries.
+    """Load every entry of a list with `load(value, path)`.
+
+    The `ConfigurationError` has the problems of all entries.
     """
     loaded: list[T] = []
     problems: list[tuple[str | None, str]] = []
@@ -105,8 +109,9 @@ def load_each(load: Callable[[Any, str], T], values: Iterable[Any], *, path: str
 
 
 def import_plugins(names: Sequence[str]) -> None:
-    """Import each: the entry point of that name in one of our groups, else the module. That runs
-    its code.
+    """Import each: the entry point of that name in one of our groups, else the module.
+
+    That runs its code.
 
     A `ConfigurationError` has ``plugins[<index>]`` as path.
     """

@@ -24,8 +24,9 @@ _SAVED: Final = 10.0
 
 
 def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -> float:
-    """Return the seconds to wait before the retry, the first being 0. They are doubled each time up
-    to 8, less up to a half by chance.
+    """Return the seconds to wait before the retry, the first being 0.
+
+    They are doubled each time up to 8, less up to a half by chance.
 
     The wait is never less than `retry_after_s`. That is prolonged by up to 25 % of jitter, at most
     1 s.

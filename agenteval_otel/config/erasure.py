@@ -29,8 +29,9 @@ def erase(
     user: str | None = None,
     before: str | datetime | None = None,
 ) -> tuple[ErasedPlace, ...]:
-    """Remove what is held of a conversation, of a user, or of before a time. What this process
-    holds is removed first, then what its storage holds.
+    """Remove what is held of a conversation, of a user, or of before a time.
+
+    What this process holds is removed first, then what its storage holds.
 
     Open conversations, unsampled answers that wait for feedback, feedback and spans that wait go at
     once. Answers that are being evaluated are first delivered, for up to 30 s. Stored results lose
@@ -68,8 +69,9 @@ def erase(
 
 
 def erase_waiting(fields: object) -> tuple[dict[str, int], bool]:
-    """Erase what waits in this process, for the sidecar. Return how many of what, and whether the
-    rest was delivered.
+    """Erase what waits in this process, for the sidecar.
+
+    Return how many of what, and whether the rest was delivered.
 
     Raises `ConfigurationError` for wrong fields, `StorageError` where a journal was left as it was.
     """
@@ -101,8 +103,9 @@ def learn_conversations(providers: Iterable[Any], erasure: Erasure) -> None:
 def erase_stored(
     providers: Iterable[Any], erasure: Erasure, *, dry_run: bool = False
 ) -> list[ErasedPlace]:
-    """Erase from each provider, or with `dry_run` count. What a provider raises is the problem of
-    its place.
+    """Erase from each provider, or with `dry_run` count.
+
+    What a provider raises is the problem of its place.
     """
     places = []
     for provider in providers:
@@ -132,8 +135,10 @@ def judges_in(settings: Settings) -> list[Any]:
 def erase_caches(
     settings: Settings, erasure: Erasure, *, dry_run: bool = False
 ) -> list[ErasedPlace]:
-    """Empty the files with verdicts of judges. They quote answers without an id, so all are erased,
-    or those before a time."""
+    """Empty the files with verdicts of judges.
+
+    They quote answers without an id, so all are erased, or those before a time.
+    """
     caches = [judge.cache for judge in judges_in(settings)]
     places = []
     for path in dict.fromkeys(
@@ -162,8 +167,9 @@ def erase_off_peak(
 
 
 def hidden_ids(settings: Settings, erasure: Erasure) -> list[str]:
-    """Return why stored results cannot be found by an id. Redaction has replaced the id, so others
-    have the same.
+    """Return why stored results cannot be found by an id.
+
+    Redaction has replaced the id, so others have the same.
     """
     redaction = Redaction(settings.redactors)
     ids = [("conversation_id", id) for id in sorted(erasure.conversations)]

@@ -55,8 +55,9 @@ class _Loader(yaml.SafeLoader):
 
 
 def load_yaml(text: str, name: str) -> tuple[Any, dict[str, str]]:
-    """Return the document's value (None when it is empty), and its origins as in `Tree`. Errors
-    have the line.
+    """Return the document's value (None when it is empty), and its origins as in `Tree`.
+
+    Errors have the line.
     """
     try:
         node = _Loader(text).get_single_node()
@@ -152,8 +153,9 @@ def _scalar(node: Node) -> Any:
 
 
 def read_file(path: str | os.PathLike[str]) -> Tree:
-    """Return the file's mapping, each value with its origin (with the line, in YAML). Blocks for
-    the file system.
+    """Return the file's mapping, each value with its origin (with the line, in YAML).
+
+    Blocks for the file system.
 
     Raises:
         ConfigurationError: Not readable, or not what settings can be. The path is the file, with

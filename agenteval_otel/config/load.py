@@ -84,8 +84,9 @@ def load_settings(
     fields: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Loaded:
-    """Read and validate settings. The plugins that they list are imported. Blocks for the file
-    system.
+    """Read and validate settings.
+
+    The plugins that they list are imported. Blocks for the file system.
 
     File and profile are by default those that ``AGENTEVAL_SETTINGS`` and ``AGENTEVAL_PROFILE``
     name, if any. `fields` are fields of `Settings` from code. Raises `SettingsError` with every
@@ -139,8 +140,9 @@ def load_settings(
 
 
 def profile_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Return the names of a file's profiles, in its order. Raises `SettingsError` if they cannot be
-    read.
+    """Return the names of a file's profiles, in its order.
+
+    Raises `SettingsError` if they cannot be read.
     """
     return tuple(_profiles_of(_read(path)))
 
@@ -185,8 +187,9 @@ def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
 
 
 def _without_section(document: Tree, section: Mapping[str, Any]) -> Tree:
-    """Return the tree with the Partnership Agent's switch as ``enabled``. Its ``LogToConsole`` does
-    nothing there either.
+    """Return the tree with the Partnership Agent's switch as ``enabled``.
+
+    Its ``LogToConsole`` does nothing there either.
     """
     values = {name: value for name, value in document.values.items() if name != _SECTION}
     if "Enabled" not in section:
@@ -390,8 +393,9 @@ def _line_of(problem: Problem) -> int:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """Return the text without the secrets, and without the beginnings of long ones. Messages
-    shorten long values.
+    """Return the text without the secrets, and without the beginnings of long ones.
+
+    Messages shorten long values.
 
     The secrets are looked for as they are and as `repr` shows them. Those below eight characters
     are looked for as whole words only.

@@ -86,8 +86,9 @@ def current_pipeline() -> Pipeline | None:
 
 
 def current_settings() -> Settings:
-    """Return the settings of the process. They are read now if nothing has read them. Raises
-    `ConfigurationError`.
+    """Return the settings of the process.
+
+    They are read now if nothing has read them. Raises `ConfigurationError`.
     """
     default_pipeline()
     return _STATE.settings or Settings()
@@ -212,8 +213,9 @@ def _event_stream(settings: Settings) -> EventStream:
 
 
 def _without_evaluation(settings: Settings) -> Settings:
-    """Return the settings without the evaluation fields. Those set are logged: they may be meant
-    for this process.
+    """Return the settings without the evaluation fields.
+
+    Those set are logged: they may be meant for this process.
     """
     if left := settings.evaluation_fields():
         fix = (
@@ -252,8 +254,9 @@ def _default_sampler(settings: Settings) -> Sampler:
 
 
 def build_loaded(loaded: Loaded, *, is_live: bool = False) -> Pipeline:
-    """Build the pipeline of settings that were read from a file and variables. Its errors have
-    origins.
+    """Build the pipeline of settings that were read from a file and variables.
+
+    Its errors have origins.
     """
     try:
         return build(loaded.settings, is_live=is_live)
@@ -276,8 +279,9 @@ def run_fields(settings: Settings, pipeline: Pipeline, agent: str | None = None)
 
 
 def _swap(pipeline: Pipeline) -> Pipeline | None:
-    """Make it the process's pipeline and bind all handlers that follow it, or none. Return the
-    previous one.
+    """Make it the process's pipeline and bind all handlers that follow it, or none.
+
+    Return the previous one.
     """
     before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
@@ -324,8 +328,9 @@ def _drain(timeout_s: float) -> bool:
 
 
 def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
-    """Close the replaced pipeline's storage that is not used any more, after its last results. It
-    is closed on a worker thread.
+    """Close the replaced pipeline's storage that is not used any more, after its last results.
+
+    It is closed on a worker thread.
     """
     used = {id(provider) for provider in after.providers}
     unused = [provider for provider in before.providers if id(provider) not in used]
@@ -399,8 +404,9 @@ def configure(
 
 
 def reload() -> bool:
-    """Read the settings of `configure` again and use them from now on. Return True if they are in
-    force.
+    """Read the settings of `configure` again and use them from now on.
+
+    Return True if they are in force.
 
     Wrong or missing settings change nothing: they are counted (``reload``) and logged, with every
     problem. Parts with equal settings are kept, with their connections and state. It is safe in a
@@ -484,8 +490,9 @@ def _asks_for_sigterm(settings: Settings) -> bool:
 
 
 def _keeping(settings: Settings, before: Settings) -> Settings:
-    """Return the new settings with the equal parts of the old ones. Those have connections, limits
-    and budgets.
+    """Return the new settings with the equal parts of the old ones.
+
+    Those have connections, limits and budgets.
     """
     kept: dict[str, Any] = {
         name: getattr(before, name)
@@ -507,8 +514,9 @@ def _keeping(settings: Settings, before: Settings) -> Settings:
 
 @contextmanager
 def _assembling() -> Iterator[bool]:
-    """Let one thread assemble at a time. Yield False if this thread is assembling already (a signal
-    handler, a plugin).
+    """Let one thread assemble at a time.
+
+    Yield False if this thread is assembling already (a signal handler, a plugin).
     """
     with _STATE.lock:
         if _STATE.is_busy:
@@ -535,8 +543,9 @@ def disable() -> None:
 
 
 def enable() -> None:
-    """Undo `disable`. It also overrides ``enabled: false`` of the settings until the next
-    `configure` or `reload`.
+    """Undo `disable`.
+
+    It also overrides ``enabled: false`` of the settings until the next `configure` or `reload`.
 
     It does not override the variable ``AGENTEVAL_ENABLED=false``, the kill switch of the process's
     operator.
@@ -563,8 +572,9 @@ def _fields_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flush(timeout_s: float = 5.0) -> bool:
-    """Wait until all queued calls are evaluated, saved and exported. Blocks for at most
-    `timeout_s`.
+    """Wait until all queued calls are evaluated, saved and exported.
+
+    Blocks for at most `timeout_s`.
 
     Return True only if they are. Call it before a serverless function returns.
     """
@@ -599,8 +609,9 @@ def export_results(timeout_s: float) -> bool:
 
 
 def shutdown(timeout_s: float = 2.0) -> bool:
-    """Accept no more calls, deliver the queued ones, and count the rest as dropped. Blocks for at
-    most `timeout_s`.
+    """Accept no more calls, deliver the queued ones, and count the rest as dropped.
+
+    Blocks for at most `timeout_s`.
 
     Return True if nothing was dropped and everything was exported and saved. It runs by itself at
     the process's exit, within two seconds.
@@ -611,15 +622,17 @@ def shutdown(timeout_s: float = 2.0) -> bool:
 
 
 def accounting() -> dict[str, int]:
-    """Return the calls of monitored handlers by outcome, since the process started. At rest they
-    add up to the calls.
+    """Return the calls of monitored handlers by outcome, since the process started.
+
+    At rest they add up to the calls.
     """
     return default_pipeline().accounting.outcomes()
 
 
 def default_pipeline() -> Pipeline:
-    """Return the process's pipeline. It is the configured one, else one from ``AGENTEVAL_SETTINGS``
-    and the other variables.
+    """Return the process's pipeline.
+
+    It is the configured one, else one from ``AGENTEVAL_SETTINGS`` and the other variables.
 
     Raises `ConfigurationError` if they are wrong.
     """

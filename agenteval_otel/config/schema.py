@@ -37,8 +37,9 @@ _ENTRY = re.compile(r"^ {4}(\w[\w, ]*): (.*(?:\n {8,}.*)*)", re.MULTILINE)
 
 
 def json_schema() -> dict[str, Any]:
-    """Return the schema, draft 2020-12, with all registered types. Import plugins first to include
-    theirs.
+    """Return the schema, draft 2020-12, with all registered types.
+
+    Import plugins first to include theirs.
     """
     schema = _Schema()
     root = schema.model(Settings)
@@ -209,8 +210,9 @@ def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any
 
 
 def _with_references(schema: object, key: str = "") -> Any:
-    """Let numbers, switches and choices be references to variables. Titles are removed, because
-    they only repeat names.
+    """Let numbers, switches and choices be references to variables.
+
+    Titles are removed, because they only repeat names.
     """
     if isinstance(schema, list):
         return [_with_references(item, key) for item in schema]

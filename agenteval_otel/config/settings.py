@@ -1,5 +1,6 @@
-"""`Settings`: the defaults of handlers, and how the process evaluates. One model for files and for
-code.
+"""`Settings`: the defaults of handlers, and how the process evaluates.
+
+One model for files and for code.
 """
 
 from __future__ import annotations
@@ -105,8 +106,9 @@ def _load_provider(value: object, path: str) -> Any:
 
 
 def _load_telemetry(part: object) -> Any:
-    """Return the telemetry of a mapping, or of its endpoint alone. Other values are returned as they
-    are, for the error to show.
+    """Return the telemetry of a mapping, or of its endpoint alone.
+
+    Other values are returned as they are, for the error to show.
     """
     if isinstance(part, str):
         part = {"endpoint": part}
@@ -427,8 +429,9 @@ class Settings(SharedFields):
         ]
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
-        """Return the criteria set of an agent. It is the set named ``default`` without an agent, or
-        if the agent has none.
+        """Return the criteria set of an agent.
+
+        It is the set named ``default`` without an agent, or if the agent has none.
         """
         entry = self.agents.get(agent) if agent is not None else None
         if entry is None or entry.criteria is None:
@@ -455,8 +458,9 @@ class Settings(SharedFields):
 
 
 def _with_defaults(entry: object, telemetry: OtlpStorageProvider | None) -> Any:
-    """Return an ``otlp`` entry with the telemetry section as its defaults. Other entries stay as
-    they are.
+    """Return an ``otlp`` entry with the telemetry section as its defaults.
+
+    Other entries stay as they are.
     """
     if (
         telemetry is None

@@ -14,8 +14,9 @@ from agenteval_otel.errors import ConfigurationError
 
 
 class SidecarSettings(FrozenSettings):
-    """Where `agenteval-otel serve` listens, and how much it keeps. Read at its start; a change
-    needs a restart.
+    """Where `agenteval-otel serve` listens, and how much it keeps.
+
+    Read at its start; a change needs a restart.
 
     Attributes:
         host: The address to bind. Other than the loopback's it needs a token or client
@@ -94,8 +95,9 @@ class SidecarSettings(FrozenSettings):
 
     @model_validator(mode="after")
     def _is_closed(self) -> Any:
-        """Refuse an open port. A client that reaches it can make judges spend money, and fill the
-        memory.
+        """Refuse an open port.
+
+        A client that reaches it can make judges spend money, and fill the memory.
         """
         problems: list[tuple[str | None, str]] = []
         if (self.certificate is None) != (self.key is None):
@@ -122,8 +124,9 @@ class SidecarSettings(FrozenSettings):
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address, or ``localhost``, can be reached on this machine alone. Any other
-    name may be reached from elsewhere.
+    """Tell whether an address, or ``localhost``, can be reached on this machine alone.
+
+    Any other name may be reached from elsewhere.
     """
     try:
         return ip_address(host).is_loopback

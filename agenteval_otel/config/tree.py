@@ -52,8 +52,9 @@ class Tree(NamedTuple):
 
 
 def _snake_case(path: str) -> str:
-    """Return the path in snake_case. Names that differ in their first letter stay apart: an agent
-    `Support` is not `support`.
+    """Return the path in snake_case.
+
+    Names that differ in their first letter stay apart: an agent `Support` is not `support`.
     """
     return _CAMEL.sub(lambda capital: f"_{capital[0].lower()}", path)
 
@@ -88,8 +89,9 @@ def map_texts(value: object, change: Callable[[str, str], str], path: str = "") 
 
 
 def merge(base: Tree, over: Tree) -> Tree:
-    """Return the base with `over` on top. Mappings merge key by key. Lists and everything else are
-    replaced.
+    """Return the base with `over` on top. Mappings merge key by key.
+
+    Lists and everything else are replaced.
 
     A mapping with another ``type`` replaces the whole. A `sample_rate` replaces a `sampler` below
     it, and vice versa.

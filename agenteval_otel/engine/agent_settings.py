@@ -205,8 +205,9 @@ class AgentSettings(SharedFields):
 
 
 def merged(*several: AgentSettings) -> AgentSettings:
-    """Return one entry of several: each field's first value that is set. A False of `enabled` always
-    holds.
+    """Return one entry of several: each field's first value that is set.
+
+    A False of `enabled` always holds.
     """
     chosen: dict[str, Any] = {"enabled": all(entry.enabled for entry in several)}
     for entry in several:

@@ -1,5 +1,6 @@
-"""Aggregation: from the scores of one input to its overall score. What "good overall" means is the
-user's to choose.
+"""Aggregation: from the scores of one input to its overall score.
+
+What "good overall" means is the user's to choose.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ class Scored(NamedTuple):
 
 
 class Aggregation(Component, contract="aggregation"):
-    """Puts the scores of one input together. Implement `combine`, with ``type="..."`` in the class
-    line.
+    """Puts the scores of one input together.
+
+    Implement `combine`, with ``type="..."`` in the class line.
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        """Return the overall score, 0 worst to 1 best, or None. Values outside of 0 to 1 count as
-        None.
+        """Return the overall score, 0 worst to 1 best, or None.
+
+        Values outside of 0 to 1 count as None.
 
         `scored` has the results with a normalized score, in configured order. A criterion may
         appear several times. The method must not block. If it raises, the input has no overall
@@ -93,8 +96,9 @@ def overall_score(
     criteria: Iterable[EvaluationCriteria],
     aggregation: Aggregation | None = None,
 ) -> float | None:
-    """Return the overall score by the strategy, the weighted mean when left out. Return None when
-    nothing could be averaged.
+    """Return the overall score by the strategy, the weighted mean when left out.
+
+    Return None when nothing could be averaged.
 
     Failures, skips, `shadow` results and results without a matching criterion or a normalized score
     are left out. Of two criteria with the same name the first counts. A score outside of 0 to 1,

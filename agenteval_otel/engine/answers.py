@@ -35,8 +35,9 @@ def criteria_of(evaluator: Evaluator, declared: frozenset[str], results: object)
 
 
 def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]) -> dict[str, Any]:
-    """Return the fields of a result that have to change. A value that is not a score makes the
-    result a failure.
+    """Return the fields of a result that have to change.
+
+    A value that is not a score makes the result a failure.
     """
     fields = result.__dict__
     wrong: dict[str, Any] = {
@@ -64,8 +65,9 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
 
 
 def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what the runner says of a result. Its probability is lower if its evaluator saw only a
-    share.
+    """Return what the runner says of a result.
+
+    Its probability is lower if its evaluator saw only a share.
     """
     probability_given_sampled: object = result.probability_given_sampled
     if probability_given_sampled == 1.0 or "probability" not in facts:
@@ -79,6 +81,7 @@ def _worked_out(
     result: EvaluationResult, score: Any, criteria: Sequence[EvaluationCriteria]
 ) -> dict[str, Any]:
     """Return the normalized form, verdict, label and threshold of a result that has the bare score.
+
     Fields that the result has already are left out. A score off the criterion's scale makes the
     result a failure.
     """

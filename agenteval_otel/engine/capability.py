@@ -113,8 +113,10 @@ class Capability:
         """
 
     def on_answer(self, task: Task, evaluation_input: EvaluationInput) -> bool:
-        """Take note of an answer before it is evaluated. Return False to take it over: it is not
-        evaluated here, and the capability has its outcome counted (`Task.take_end`, `Task.finish`).
+        """Take note of an answer before it is evaluated.
+
+        Return False to take it over: it is not evaluated here, and the capability has its
+        outcome counted (`Task.take_end`, `Task.finish`).
         """
         return True
 
@@ -131,14 +133,17 @@ class Capability:
         """Take note of a task whose results are emitted and are about to be stored."""
 
     def on_signal(self, signal: Signal) -> str | None:
-        """Take what is said of an answer, and return what has become of it. Return None if it is not
-        for this capability, or waits for an answer that has not come. Any thread.
+        """Take what is said of an answer, and return what has become of it.
+
+        Return None if it is not for this capability, or waits for an answer that has not
+        come. Any thread.
         """
         return None
 
     def expire(self) -> None:
-        """Give up what has waited for too long. The thread of feedback calls it about once a second,
-        once there is feedback.
+        """Give up what has waited for too long.
+
+        The thread of feedback calls it about once a second, once there is feedback.
         """
 
     def erase(self, erasure: Erasure) -> Mapping[str, int]:
@@ -150,8 +155,9 @@ class Capability:
         return {}
 
     def drain(self, reason: End) -> bool:
-        """Hand what waits to the queue, which is worked off after this. Return whether there was any.
-        Any thread.
+        """Hand what waits to the queue, which is worked off after this.
+
+        Return whether there was any. Any thread.
         """
         return False
 
@@ -164,6 +170,7 @@ class Capability:
 
     def close(self, timeout_s: float) -> bool:
         """End threads and files within the time, count what is lost, and return whether nothing is.
+
         Any thread.
         """
         return True

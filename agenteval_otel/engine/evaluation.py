@@ -102,8 +102,10 @@ class Evaluation(UnderWay):
         return outcome if isinstance(outcome, str) else await outcome
 
     def start(self) -> Awaitable[str] | None:
-        """Start the evaluators. Return None if all of them are done or another thread took over,
-        else an awaitable of the task's outcome.
+        """Start the evaluators.
+
+        Return None if all of them are done or another thread took over, else an awaitable
+        of the task's outcome.
         """
         engine = self._engine
         task = self.task
@@ -183,8 +185,9 @@ class Evaluation(UnderWay):
                 otel_context.detach(token)
 
     def claim(self) -> bool:
-        """Take the right to emit or save. Return False if another thread has it or has withdrawn
-        it.
+        """Take the right to emit or save.
+
+        Return False if another thread has it or has withdrawn it.
         """
         try:
             self._right.pop()
@@ -292,8 +295,9 @@ class Evaluation(UnderWay):
                 self._engine.finishing = None
 
     def take_emission(self) -> Emission | None:
-        """Return what `prepare_emission` made, or None if `finish` emits. The caller emits it at
-        once and then calls `note_sent`.
+        """Return what `prepare_emission` made, or None if `finish` emits.
+
+        The caller emits it at once and then calls `note_sent`.
         """
         if self._emission is None or self._stage != "evaluating" or not self.claim():
             return None
@@ -306,8 +310,9 @@ class Evaluation(UnderWay):
         self._right.append(None)
 
     def finish(self) -> str | Awaitable[str]:
-        """Emit, count and store. Return the task's outcome if it is known at once, else an
-        awaitable of it.
+        """Emit, count and store.
+
+        Return the task's outcome if it is known at once, else an awaitable of it.
         """
         if self._stage == "over":
             return EVALUATED
@@ -331,8 +336,9 @@ class Evaluation(UnderWay):
         return later
 
     def _emitted(self, outcome: RunOutcome) -> EvaluatedResponse | str:
-        """Emit the response, unless that was done before, and return it. Else return the task's
-        outcome.
+        """Emit the response, unless that was done before, and return it.
+
+        Else return the task's outcome.
         """
         engine = self._engine
         later = self._later
@@ -370,8 +376,9 @@ class Evaluation(UnderWay):
         return EVALUATED
 
     def _respond(self, outcome: RunOutcome) -> EvaluatedResponse:
-        """Return the response that is emitted. It is built once, of the results as capabilities change
-        them, and redacted.
+        """Return the response that is emitted.
+
+        It is built once, of the results as capabilities change them, and redacted.
         """
         if self._response is None:
             engine = self._engine
@@ -422,9 +429,10 @@ class Evaluation(UnderWay):
             log.debug("evaluation_error", part=part, error_type=error_type, error=shown)
 
     def _emit(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
-        """Emit the results and pass them to all that watches them. The caller has the right to do
-        so, which is given back. Raises nothing: what was emitted is evaluated, whatever breaks
-        behind it.
+        """Emit the results and pass them to all that watches them.
+
+        The caller has the right to do so, which is given back. Raises nothing: what was
+        emitted is evaluated, whatever breaks behind it.
         """
         engine = self._engine
         task = self.task
@@ -489,8 +497,10 @@ class Evaluation(UnderWay):
             engine.broken("telemetry", error)
 
     def _of_agent_span(self) -> Mapping[str, Any] | None:
-        """Return what an open agent span may take of the results. None where there is none, and where
-        they need a run span, as those of a handler that raised.
+        """Return what an open agent span may take of the results.
+
+        None where there is none, and where they need a run span, as those of a handler that
+        raised.
         """
         task = self.task
         emitter = self._settings.emitter
@@ -508,8 +518,9 @@ class Evaluation(UnderWay):
             return None
 
     def ensure_agent_span(self) -> None:
-        """Start the agent span afterwards, where no tracer was there when the call began. What comes
-        later than its answer has none.
+        """Start the agent span afterwards, where no tracer was there when the call began.
+
+        What comes later than its answer has none.
         """
         task = self.task
         settings = self._settings

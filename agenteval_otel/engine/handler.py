@@ -82,8 +82,9 @@ class SharedParts:
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """What runs for one handler: everything that its calls need. A part that is not configured is
-    None or empty, and costs nothing.
+    """What runs for one handler: everything that its calls need.
+
+    A part that is not configured is None or empty, and costs nothing.
 
     Attributes:
         sampling: Decides on calls as they begin, by `sampler`.
@@ -130,8 +131,9 @@ def resolve(
     capture: Callable[..., Any] | None = None,
     function: Callable[..., Any] | None = None,
 ) -> HandlerSettings:
-    """Return what runs for a handler of these settings. Raise ConfigurationError if they do not fit
-    each other.
+    """Return what runs for a handler of these settings.
+
+    Raise ConfigurationError if they do not fit each other.
 
     A storage provider that has an `emitter` emits in place of the process's telemetry.
     """
@@ -241,8 +243,9 @@ def _check_conversations(runner: EvaluationRunner, sampler: object) -> None:
 
 
 def _criteria_of_answers(runner: EvaluationRunner) -> tuple[str, ...]:
-    """Return the names of the criteria that an answer is scored on. Those of conversations come
-    later, if at all.
+    """Return the names of the criteria that an answer is scored on.
+
+    Those of conversations come later, if at all.
     """
     others = {name for step in runner.of_conversations for name in step.names}
     others -= {name for step in runner.of_answers for name in step.names}
@@ -263,8 +266,9 @@ _DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
 def _asked_criteria(
     evaluators: Sequence[Evaluator], changes: Sequence[EvaluationCriteria]
 ) -> tuple[EvaluationCriteria, ...]:
-    """Return the criteria that inputs are asked for. They are empty if the evaluators' own are
-    unchanged.
+    """Return the criteria that inputs are asked for.
+
+    They are empty if the evaluators' own are unchanged.
     """
     if not changes:
         return ()
@@ -368,6 +372,7 @@ def judges_of(part: object, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def problems_of(part: object, path: str) -> list[str]:
     """Return what keeps judges, embedders and storage from working, each with the setting's path.
+
     Only what is seen now is included.
     """
     parts = _parts(part, path, _REMOTE)
@@ -379,8 +384,9 @@ def problems_of(part: object, path: str) -> list[str]:
 
 
 def prepare_models(name: str, part: object, path: str = "") -> None:
-    """Import the clients of a part's judges, embedders and storage, at start. What keeps them from
-    working is logged.
+    """Import the clients of a part's judges, embedders and storage, at start.
+
+    What keeps them from working is logged.
 
     It runs on this thread: an import takes the interpreter from an event loop whatever thread runs
     it, and so must be over before the host serves. What a model raises is logged too. It does

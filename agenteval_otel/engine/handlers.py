@@ -85,7 +85,8 @@ class Handlers:
         return merged(in_code, self.agents.get(agent, _NOTHING_WRITTEN), self.defaults)
 
     def name_of(self, agent: str) -> str:
-        """Return whose settings apply to an agent from outside. They are its own, or ``_other`` for
-        all agents that the settings do not name.
+        """Return whose settings apply to an agent from outside.
+
+        They are its own, or ``_other`` for all agents that the settings do not name.
         """
         return agent if agent in self.agents else OTHER

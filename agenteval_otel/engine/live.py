@@ -155,8 +155,9 @@ class Engine(EngineParts):
             evaluation.note_sent()
 
     def _prepared(self, task: Task) -> Evaluation | str | Awaitable[str]:
-        """Return the evaluation of a task. If the task goes no further, return its outcome or an
-        awaitable of it.
+        """Return the evaluation of a task.
+
+        If the task goes no further, return its outcome or an awaitable of it.
         """
         evaluation = _evaluation_of(task)  # another thread had begun it, and was held up
         self.present = None
@@ -211,8 +212,9 @@ class Engine(EngineParts):
             self._reading = None
 
     def culprit(self) -> Evaluator | None:
-        """Return the evaluator that runs inline at this moment. Another thread asks, which cannot
-        know for sure.
+        """Return the evaluator that runs inline at this moment.
+
+        Another thread asks, which cannot know for sure.
         """
         task = self.present
         evaluation = None if task is None else _evaluation_of(task)

@@ -48,8 +48,9 @@ _STOPPED_S: Final = 10.0
 
 
 class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
-    """When sampling is reduced under load. Null disables a bound; drain time and lag are still
-    exported.
+    """When sampling is reduced under load.
+
+    Null disables a bound; drain time and lag are still exported.
 
     Attributes:
         enabled: False measures the load, but never reduces sampling.
@@ -91,8 +92,9 @@ class _Overload(NamedTuple):
 
 
 class LoadShedder:
-    """Load shedding of one pipeline. `look` runs on the background thread, `thin` and `keep` are
-    for callers' threads.
+    """Load shedding of one pipeline.
+
+    `look` runs on the background thread, `thin` and `keep` are for callers' threads.
 
     Attributes:
         keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
@@ -299,8 +301,9 @@ class LoadShedder:
 
 
 def thinned(decision: SamplingDecision, randomness: int, share: float) -> SamplingDecision:
-    """Return the decision with `share` of its probability. The rest is not sampled, with the
-    outcome ``shed``.
+    """Return the decision with `share` of its probability.
+
+    The rest is not sampled, with the outcome ``shed``.
 
     The response's own randomness decides where it decided before, so that a smaller share is part
     of a larger one. Randomness at or above the probability shows a sampler that used other numbers:
@@ -339,8 +342,9 @@ class CostMeter:
         self._answers = 0
 
     def note(self, answers: int, seconds: float, elsewhere_s: Mapping[str, float]) -> None:
-        """Note how long the background thread took for some answers. For them it started
-        evaluations of `elsewhere_s` seconds.
+        """Note how long the background thread took for some answers.
+
+        For them it started evaluations of `elsewhere_s` seconds.
 
         The thread's seconds for the first answers are left out, others count as four times the mean
         at most: a first call may import a library.
@@ -358,8 +362,9 @@ class CostMeter:
             self._inline_s = mean_s + weight * (min(per_answer_s, _MAX_FACTOR * mean_s) - mean_s)
 
     def drain_s(self, queued: int, waiting_s: Mapping[str, float]) -> float:
-        """Return the estimated seconds until all is done. The background thread and the executions
-        work side by side.
+        """Return the estimated seconds until all is done.
+
+        The background thread and the executions work side by side.
         """
         elsewhere = (
             (queued * self._elsewhere_s[mode] + seconds) / self._at_once[mode]
@@ -384,8 +389,9 @@ class LoopLag:
         )
 
     def note(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Measure this loop for the next seconds. It is called on the loop's own thread, and never
-        raises.
+        """Measure this loop for the next seconds.
+
+        It is called on the loop's own thread, and never raises.
         """
         try:
             if loop not in self._until:

@@ -55,8 +55,9 @@ class EngineParts:
         self._waiting: deque[Callable[[], object]] = deque()
 
     def has_room(self) -> bool:
-        """Tell whether the host's span and log processors take the next answer. What waited for
-        that is emitted first.
+        """Tell whether the host's span and log processors take the next answer.
+
+        What waited for that is emitted first.
         """
         while self._waiting:
             if not self.emitters_have_room():
@@ -79,8 +80,9 @@ class EngineParts:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._look_again)
 
     def end_span(self, task: Task, results: Mapping[str, AttributeValue] | None = None) -> bool:
-        """End the task's own span, if it still is this process's to end. Return whether the results
-        went with it. Raises nothing.
+        """End the task's own span, if it still is this process's to end.
+
+        Return whether the results went with it. Raises nothing.
         """
         span = task.take_span()
         if span is None or task.pid != os.getpid():

@@ -251,8 +251,9 @@ class EvaluatedResponse(HasUnit):
 
 
 def outgoing_words(result: EvaluationResult, redaction: Redaction) -> EvaluationResult:
-    """Return the result as telemetry may show it, nearly always the same object. Free text stays as
-    it was.
+    """Return the result as telemetry may show it, nearly always the same object.
+
+    Free text stays as it was.
     """
     changes: dict[str, Any] = {}
     fields = result.__dict__

@@ -67,8 +67,9 @@ def combined(
     aggregation: Aggregation | None = None,
     on_broken: Callable[[str, BaseException], None] = lambda *_: None,
 ) -> tuple[float | None, list[RunError]]:
-    """Return the overall score of a run and its errors. An aggregation that raises is one of them,
-    and costs the score.
+    """Return the overall score of a run and its errors.
+
+    An aggregation that raises is one of them, and costs the score.
     """
     strategy = aggregation or WEIGHTED_MEAN
     try:
@@ -179,6 +180,7 @@ class EvaluationRunner:
         skip_models: bool = False,
     ) -> RunOutcome:
         """Evaluate one input on the running event loop. Raises nothing that an evaluator raised.
+
         See `Run`.
         """
         finished: asyncio.Future[RunOutcome] = asyncio.get_running_loop().create_future()
@@ -323,8 +325,9 @@ class Run:
     def taken_over(
         self, blamed: Evaluator | None, error: EvaluationError, done: Callable[[RunOutcome], None]
     ) -> Run:
-        """Return the same run for another thread. What has finished is kept, `blamed` has failed,
-        and the rest begins anew.
+        """Return the same run for another thread.
+
+        What has finished is kept, `blamed` has failed, and the rest begins anew.
         """
         self.cancel()  # or what it started elsewhere would count as waiting for good
         other = Run(
@@ -401,8 +404,9 @@ class Run:
                 step.state.ran_inline(cpu_s)
 
     def _inline(self, step: Step) -> Any:
-        """Return what an inline evaluator gives, a score as a result. Return None if it has to
-        wait: then it runs elsewhere.
+        """Return what an inline evaluator gives, a score as a result.
+
+        Return None if it has to wait: then it runs elsewhere.
         """
         criteria = self._criteria_for(step)
         if step.scores is not None:
@@ -625,8 +629,9 @@ def _error_type(error: BaseException) -> str:
 
 
 def waits(evaluator: Evaluator, escalation: Escalation) -> bool:
-    """Tell whether the evaluator belongs to the second stage. It does if it scores a criterion that
-    is named, or, if none is named, asks a model.
+    """Tell whether the evaluator belongs to the second stage.
+
+    It does if it scores a criterion that is named, or, if none is named, asks a model.
     """
     if not escalation.criteria:
         return evaluator.calls_model

@@ -267,8 +267,10 @@ class Task:
 
     @classmethod
     def of(cls, queued: Queued, origin: Origin) -> Task:
-        """Return the task of what was queued: the same each time. Its open span goes along. Any
-        thread, but the caller's: a call costs it nothing more.
+        """Return the task of what was queued: the same each time.
+
+        Its open span goes along. Any thread, but the caller's: a call costs it nothing
+        more.
         """
         if isinstance(queued, Task):
             return queued

@@ -1,5 +1,6 @@
-"""ResponseHealth: whether an answer is an answer at all. The default evaluator of a bare
-``@monitor``.
+"""ResponseHealth: whether an answer is an answer at all.
+
+The default evaluator of a bare ``@monitor``.
 """
 
 from __future__ import annotations

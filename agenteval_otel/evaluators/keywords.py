@@ -129,8 +129,9 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
 
 
 class Toxicity(BuiltInEvaluator, type="Toxicity"):
-    """True for a text that is clean, on every scale: none of the terms occurs. An empty text is
-    clean.
+    """True for a text that is clean, on every scale: none of the terms occurs.
+
+    An empty text is clean.
 
     Whole words are those of `KeywordCoverage`; the space inside a phrase must be the same. The
     metadata lists the terms that occur as ``foundToxicTerms``, each once, as configured and in the

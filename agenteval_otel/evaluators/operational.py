@@ -1,5 +1,6 @@
-"""Operational checks: the exact text, substrings, cost and duration. Each gives a value from 0 to 1
-and a verdict.
+"""Operational checks: the exact text, substrings, cost and duration.
+
+Each gives a value from 0 to 1 and a verdict.
 """
 
 from __future__ import annotations
@@ -92,8 +93,9 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
 
 
 class Contains(OperationalEvaluator, type="Contains"):
-    """Fraction of the substrings that the text has, 0 to 1; it passes with all of them. Without
-    any, 1.
+    """Fraction of the substrings that the text has, 0 to 1; it passes with all of them.
+
+    Without any, 1.
 
     Case counts; a substring counts once for each time it is listed, and an empty one is always
     found.

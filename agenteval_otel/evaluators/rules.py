@@ -142,8 +142,9 @@ class RuleCheck(Component, contract="check"):
         raise EvaluationError(f"{self.type} does not implement check")
 
     def check_input(self, evaluation_input: EvaluationInput) -> bool | Score:
-        """Check the text at `source_text_field`. Override it where values other than text can be
-        checked.
+        """Check the text at `source_text_field`.
+
+        Override it where values other than text can be checked.
         """
         return self.check(text_at(evaluation_input, self.source_text_field))
 
@@ -153,8 +154,9 @@ def _failed(reason_code: str, detail: str | None = None) -> Score:
 
 
 class InvalidCheck(RuleCheck):
-    """A rule of AgentDock's that cannot run: a failed result in every evaluation. Settings cannot
-    choose it.
+    """A rule of AgentDock's that cannot run: a failed result in every evaluation.
+
+    Settings cannot choose it.
     """
 
     problem: str

@@ -52,8 +52,9 @@ def folded(text: str, *, case_sensitive: bool) -> str:
 
 
 class Terms:
-    """Words, phrases or signs, prepared once, and which of them a text contains. Text and terms
-    have to be `folded`.
+    """Words, phrases or signs, prepared once, and which of them a text contains.
+
+    Text and terms have to be `folded`.
 
     With `whole_words` a term that begins or ends with a letter does not match inside a longer word.
     A few terms are searched one by one; with many, each place of the text looks up those that could

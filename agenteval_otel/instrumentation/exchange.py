@@ -163,9 +163,10 @@ class Middleware:
     def begin(
         self, method: str, path: str, query: str, headers: Iterable[tuple[str, str]]
     ) -> tuple[Exchange | None, str | None]:
-        """Return the exchange of a request, and the reference for its response's header. The
-        exchange is None if the route is not captured or the call is not monitored. The reference is
-        None if none is wanted.
+        """Return the exchange of a request, and the reference for its response's header.
+
+        The exchange is None if the route is not captured or the call is not monitored. The
+        reference is None if none is wanted.
         """
         for route in self._routes:
             if route.takes(method) and route.pattern.fullmatch(path):
@@ -283,8 +284,9 @@ class Exchange:
             self.request.set_headers(request["headers"])
 
     def begin_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Take the status and the headers of the response. A later response replaces an earlier
-        one.
+        """Take the status and the headers of the response.
+
+        A later response replaces an earlier one.
         """
         try:
             self._status = status
@@ -317,8 +319,9 @@ class Exchange:
     def end(
         self, end: StreamEnd = "completed", error: BaseException | None = None, *, unread: str = ""
     ) -> None:
-        """End the call. Later calls of `end` do nothing. `unread` is the reason why the body cannot
-        be read.
+        """End the call.
+
+        Later calls of `end` do nothing. `unread` is the reason why the body cannot be read.
         """
         if self.ended:
             return
@@ -549,8 +552,9 @@ class _Body:
 
 
 def _remote_context(headers: dict[str, str]) -> Context | None:
-    """Return the context that a request brings, if no span of this process is current. Return None
-    if it brings none.
+    """Return the context that a request brings, if no span of this process is current.
+
+    Return None if it brings none.
     """
     if trace.get_current_span() is not trace.INVALID_SPAN:
         return None
@@ -568,6 +572,7 @@ def _reader(
     capture: Callable[..., Any] | None,
 ) -> Callable[[dict[str, Any], Any], dict[str, Any]] | None:
     """Return the handler's ``capture=`` function, which reads the bodies for those of the user.
+
     Return None if there are none.
     """
     if prompt is response is capture is None:
@@ -609,8 +614,9 @@ def _parsed(routes: object, agent: str | None) -> list[tuple[str | None, re.Patt
 
 
 def _pattern(path: str) -> str:
-    """Return a path's regular expression. In it ``{name}`` is one segment, and ``*`` at the end is
-    all that follows.
+    """Return a path's regular expression.
+
+    In it ``{name}`` is one segment, and ``*`` at the end is all that follows.
     """
     pattern = ""
     at = 0

@@ -116,16 +116,19 @@ class Handler:
         return f"<Handler {self.agent} {self.binding.settings!r}>"
 
     def bind(self, pipeline: Pipeline) -> None:
-        """Use a pipeline from now on. Raises `ConfigurationError` if the handler's own settings do
-        not fit.
+        """Use a pipeline from now on.
+
+        Raises `ConfigurationError` if the handler's own settings do not fit.
         """
         settings = self._settings_for(pipeline)
         self.binding = Binding(self.agent, settings, pipeline, of_spans=self._of_spans)
         prepare_models(self.agent, settings.runner.evaluators, "evaluators")
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> HandlerCall | None:
-        """Decide, count, and begin the call if it is sampled. Return None if the call is not
-        monitored. A call that is not sampled is begun only for its span, or within another call.
+        """Decide, count, and begin the call if it is sampled.
+
+        Return None if the call is not monitored. A call that is not sampled is begun only
+        for its span, or within another call.
         """
         try:
             outer = CURRENT.get()
@@ -273,8 +276,9 @@ class Handler:
         return True
 
     def _end_span(self, call: HandlerCall | Task) -> None:
-        """End the call's own span here and now. A forked child leaves the copy of its parent's span
-        alone.
+        """End the call's own span here and now.
+
+        A forked child leaves the copy of its parent's span alone.
         """
         span = call.take_span()
         if span is None or call.pid != _pid():
@@ -317,8 +321,10 @@ class Handler:
             return  # it runs on none
 
     def decide_after(self, call: HandlerCall, outcomes: dict[str, int] | None = None) -> bool:
-        """Call the sampler with the facts of the answer. Return False if the call is not processed
-        further: then it counts among `outcomes`, else among the handler's own.
+        """Call the sampler with the facts of the answer.
+
+        Return False if the call is not processed further: then it counts among `outcomes`,
+        else among the handler's own.
         """
         counts = self.binding.outcomes if outcomes is None else outcomes
         try:
@@ -446,8 +452,9 @@ class Handler:
         outcome: str = PIPELINE_FAILED,
         outcomes: dict[str, int] | None = None,
     ) -> None:
-        """Count what broke on the caller's thread. A call that was not settled yet is settled by
-        it.
+        """Count what broke on the caller's thread.
+
+        A call that was not settled yet is settled by it.
         """
         try:
             # By identity: at the end of the stack a comparison of texts has no room.

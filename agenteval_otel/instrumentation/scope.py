@@ -28,8 +28,9 @@ SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Contex
 def _context_functions() -> tuple[
     Callable[[], Context], Callable[[Context], Any], Callable[[Any], None]
 ]:
-    """Return the functions of the variable that has the current context. They are the public ones
-    if the host keeps the context elsewhere.
+    """Return the functions of the variable that has the current context.
+
+    They are the public ones if the host keeps the context elsewhere.
     """
     ours = Context({"agenteval": "which variable is it"})
     token = otel_context.attach(ours)
@@ -79,8 +80,9 @@ class Scope:
             self._broken(SCOPE, error)
 
     def close(self, call: HandlerCall) -> None:
-        """Undo `open`. A coroutine closed from elsewhere runs in another context, with nothing to
-        undo.
+        """Undo `open`.
+
+        A coroutine closed from elsewhere runs in another context, with nothing to undo.
         """
         token, call.token = call.token, None
         try:

@@ -66,8 +66,9 @@ _SHUTDOWN_S: Final = 1.0
 
 
 class SpanEvaluation:
-    """Evaluates the answers of assembled traces; each counts as one call of its agent. For one
-    thread, raises nothing.
+    """Evaluates the answers of assembled traces; each counts as one call of its agent.
+
+    For one thread, raises nothing.
 
     Spans of this package and what lies below them, judges' calls among them, are no answers. An
     answer below a call that `@monitor` or the middleware evaluates counts as ``already_monitored``.
@@ -94,8 +95,9 @@ class SpanEvaluation:
     def evaluate(
         self, traces: Sequence[AssembledTrace], followers: Sequence[Follower | None] = ()
     ) -> None:
-        """Submit the answers of the traces, each with its follower if there are any. All traces are
-        read first, which takes less time than both steps for each.
+        """Submit the answers of the traces, each with its follower if there are any.
+
+        All traces are read first, which takes less time than both steps for each.
         """
         spans = [without_evaluations(trace.spans) for trace in traces]
         readings = read_traces(spans, nested_agents=self._nested)
@@ -191,8 +193,10 @@ class SpanEvaluation:
             )
 
     def _handler(self, agent: str) -> Handler:
-        """Return the handler with the agent's settings. There is one for each agent that the
-        settings name, whatever service it comes from, and one for all others.
+        """Return the handler with the agent's settings.
+
+        There is one for each agent that the settings name, whatever service it comes from,
+        and one for all others.
         """
         pipeline = self._pipeline or default_pipeline()
         name = pipeline.handlers.name_of(agent)
@@ -322,8 +326,9 @@ def _context_of(span: ReadSpan, *, is_remote: bool) -> SpanContext:
 
 
 def _monitored(spans: list[ReadSpan]) -> list[int | None]:
-    """Return the ids of spans evaluated elsewhere. They are marked with `EVALUATION_SAMPLED`, or
-    the parent of a run span.
+    """Return the ids of spans evaluated elsewhere.
+
+    They are marked with `EVALUATION_SAMPLED`, or the parent of a run span.
     """
     monitored: list[int | None] = []
     for span in spans:
@@ -450,6 +455,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
         """Submit the answers that have come so far, with `last` also those that wait for a parent.
+
         Return False if the time ran out.
         """
         if not self._worker.has_thread:
@@ -483,8 +489,9 @@ class AgentEvalSpanProcessor(SpanProcessor):
         return {"size": self._assembler.traces, "bytes": self._assembler.size_bytes, "max_bytes": 0}
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Evaluate the answers that have come so far. Blocks for at most so long. Return True if
-        all were evaluated.
+        """Evaluate the answers that have come so far.
+
+        Blocks for at most so long. Return True if all were evaluated.
 
         A model call whose parent has not ended yet goes on waiting for it: it may be a step of an
         agent's answer. Results are not flushed: the provider that asks has its own processors for
@@ -558,9 +565,10 @@ class AgentEvalSpanProcessor(SpanProcessor):
 
 
 def _size_of(span: ReadableSpan) -> int:
-    """Return how many bytes a span keeps alive. They are its texts and lists as Python keeps them,
-    and about what all else takes. The resource is the provider's. It runs on the host's thread, for
-    a few microseconds.
+    """Return how many bytes a span keeps alive.
+
+    They are its texts and lists as Python keeps them, and about what all else takes. The
+    resource is the provider's. It runs on the host's thread, for a few microseconds.
     """
     size_bytes = _SPAN_BYTES + getsizeof(span.name) + _size_of_attributes(span.attributes)
     if span.status.description is not None:

@@ -105,8 +105,9 @@ class ToolCall(Value):
 
 
 class Message(Value):
-    """One message of the conversation; unknown fields are kept. A `content` that is a list is read
-    as its parts.
+    """One message of the conversation; unknown fields are kept.
+
+    A `content` that is a list is read as its parts.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -308,8 +309,9 @@ class EvaluationInput(Annotations):
         return {"documents": list(value)} if isinstance(value, list | tuple) else value
 
     def text_at(self, field: str = "response") -> str | None:
-        """Return the text of a field, by the specification's path rules. Return None if there is no
-        text.
+        """Return the text of a field, by the specification's path rules.
+
+        Return None if there is no text.
 
         The root is ``response`` (also of an empty name), ``prompt``, ``groundTruth`` or
         ``context``. The rest is walked key by key, list indexes as segments (``context.list.1``). A
@@ -320,8 +322,9 @@ class EvaluationInput(Annotations):
         return value if isinstance(value, str) else _text_of(value)
 
     def value_at(self, field: str = "response") -> Any:
-        """Return the value of a field as it is, by the same path rules. Return None if there is
-        none.
+        """Return the value of a field as it is, by the same path rules.
+
+        Return None if there is none.
         """
         root, _, path = (field or "response").partition(".")
         name = ROOTS.get(root)
@@ -375,8 +378,9 @@ def _is_message(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def _answer_among(messages: list[Any]) -> Any:
-    """Return the assistant's last message. Return None if a message that is no tool's follows it,
-    or if an item is no message.
+    """Return the assistant's last message.
+
+    Return None if a message that is no tool's follows it, or if an item is no message.
     """
     if not all(map(_is_message, messages)):
         return None
@@ -502,8 +506,9 @@ def _history(turns: Sequence[EvaluationInput]) -> Iterator[Message]:
 
 
 def turns_of_messages(messages: Sequence[Message]) -> Iterator[EvaluationInput]:
-    """Split a conversation into turns. Each begins with a user message and has the agent's answers
-    and tool calls.
+    """Split a conversation into turns.
+
+    Each begins with a user message and has the agent's answers and tool calls.
 
     Tool results are matched to calls by id, else in order. Messages before the first question are
     its history.

@@ -25,6 +25,7 @@ _ROUNDING: Final = 1e-6  # 10 of 100 are ten
 
 def student95(freedom: float) -> float:
     """Return Student's quantile of a two-sided 95 % interval, by Fisher's and Cornish's expansion.
+
     It is exact enough from 3 on.
     """
     return Z95 + sum(term / max(freedom, 1.0) ** power for power, term in enumerate(_T, 1))
@@ -156,8 +157,9 @@ class WeightedSums:
         return UnitMean(mean, apart, apart, kish, kish, self.count, self.count)
 
     def estimate(self) -> Estimate | None:
-        """Return the weighted mean with its interval (`UnitMean.estimate`). Return None without
-        scores.
+        """Return the weighted mean with its interval (`UnitMean.estimate`).
+
+        Return None without scores.
         """
         mean = self.mean()
         return None if mean is None else mean.estimate()
@@ -255,8 +257,9 @@ def _digest(unit: Hashable) -> int:
 
 
 def is_rare(mean: float, kish: float, few: float = _FEW) -> bool:
-    """Tell whether fewer than `few` scores are on the rarer side. Their variance is then itself a
-    guess.
+    """Tell whether fewer than `few` scores are on the rarer side.
+
+    Their variance is then itself a guess.
     """
     return min(mean, 1 - mean) * kish < few - _ROUNDING
 
@@ -270,8 +273,9 @@ def estimate_of(scored: Iterable[tuple[float, float]]) -> Estimate | None:
 
 
 def wilson_interval(rate: float, count: float) -> tuple[float, float]:
-    """Return Wilson's 95 % score interval of a rate seen in `count` independent trials. `count` may
-    be fractional.
+    """Return Wilson's 95 % score interval of a rate seen in `count` independent trials.
+
+    `count` may be fractional.
 
     (p + z^2/2n +- z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n). E. B. Wilson, J. Am. Stat. Assoc.
     22 (1927).
@@ -287,7 +291,9 @@ def wilson_interval(rate: float, count: float) -> tuple[float, float]:
 
 def agresti_coull_interval(rate: float, count: float) -> tuple[float, float]:
     """Return Agresti's and Coull's 95 % interval of a rate seen in `count` independent trials.
-    `count` may be fractional. The interval has the same centre as Wilson's, and is never narrower.
+
+    `count` may be fractional. The interval has the same centre as Wilson's, and is never
+    narrower.
 
     c +- z sqrt(c (1 - c) / (n + z^2)) with c = (n p + z^2/2) / (n + z^2). A. Agresti, B. Coull, The
     American Statistician 52 (1998).

@@ -93,8 +93,9 @@ OBSERVER: ContextVar[CallObserver | None] = ContextVar("agenteval_judge_observer
 
 @contextmanager
 def observed_by(observer: CallObserver) -> Iterator[None]:
-    """Let the observer see every judge call of this context during the block. Those of the tasks
-    started in it are seen too.
+    """Let the observer see every judge call of this context during the block.
+
+    Those of the tasks started in it are seen too.
     """
     token = OBSERVER.set(observer)
     try:

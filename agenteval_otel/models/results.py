@@ -108,8 +108,10 @@ number of any library too.
 
 
 def unit_of(*, conversation: str | None, session: str | None, trace: str | None) -> str | None:
-    """Return what an answer shares with those that it is no independent news beside. This is its
-    conversation, else its session, else its trace. Return None for an answer that has none of them.
+    """Return what an answer shares with those that it is no independent news beside.
+
+    This is its conversation, else its session, else its trace. Return None for an answer that
+    has none of them.
     """
     return conversation or session or trace
 
@@ -226,8 +228,9 @@ class EvaluationResult(Value):
 
     @property
     def judge_model(self) -> str | None:
-        """Return the model that judged, as its provider names it. Stored results have it too.
-        Return None if no model judged.
+        """Return the model that judged, as its provider names it.
+
+        Stored results have it too. Return None if no model judged.
         """
         if self.judgement is not None:
             return self.judgement.model or None
@@ -236,8 +239,9 @@ class EvaluationResult(Value):
         return model if isinstance(model, str) else None
 
     def original_json(self) -> dict[str, Any]:
-        """Return the original framework's JSON form. A result with an error has the filler score of
-        its evaluator.
+        """Return the original framework's JSON form.
+
+        A result with an error has the filler score of its evaluator.
         """
         optional = {"reasoning": self.reasoning, "error": self.error, "metadata": self.metadata}
         return {
@@ -324,8 +328,9 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
 
     @property
     def due_ns(self) -> int | None:
-        """Return since when the evaluation could begin. Return None if the answer waited for
-        something else.
+        """Return since when the evaluation could begin.
+
+        Return None if the answer waited for something else.
         """
         has_waited = self.late is not None or self.replayed or "conversation" in self.metadata
         return None if has_waited else self.response_ended_ns
@@ -335,8 +340,9 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
         return "\n  ".join([f"overall score {self._overall}", *aligned(self._rows())])
 
     def __repr__(self) -> str:
-        """Return one line. In a list, and in the report of a test, the whole result would hide the
-        others.
+        """Return one line.
+
+        In a list, and in the report of a test, the whole result would hide the others.
         """
         outcomes = ", ".join(" ".join(row[:2]) for row in self._rows())
         return f"<AggregatedEvaluationResult {self._overall}: {brief(outcomes, _LINE)}>"
@@ -372,8 +378,9 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
 
     @property
     def module(self) -> str | None:
-        """Return the part of the system that answered, if the input is there to tell. Otherwise
-        return the agent.
+        """Return the part of the system that answered, if the input is there to tell.
+
+        Otherwise return the agent.
         """
         return (
             self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
@@ -388,8 +395,10 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
         }
 
     def original_json(self) -> dict[str, Any]:
-        """Return AgentDock's JSON form. Results of evaluators that raised are in ``runErrors``
-        only. Skipped results are left out.
+        """Return AgentDock's JSON form.
+
+        Results of evaluators that raised are in ``runErrors`` only. Skipped results are
+        left out.
         """
         snapshot = self.input_snapshot
         optional = {

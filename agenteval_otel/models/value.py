@@ -19,8 +19,9 @@ V = TypeVar("V", bound="Value")
 def by_name(
     model: type[BaseModel], args: tuple[Any, ...], fields: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields with the positional arguments by their names. These are the names of the
-    fields with ``kw_only=False``.
+    """Return the fields with the positional arguments by their names.
+
+    These are the names of the fields with ``kw_only=False``.
 
     Raises:
         TypeError: There are more arguments than such fields, or a field is given twice.
@@ -97,8 +98,9 @@ def copy_with(value: V, changes: dict[str, Any]) -> V:
 
 
 def completed(value: V, fields: dict[str, Any]) -> V:
-    """Set further fields of a value that was just built and is not shared yet. Return the same
-    value.
+    """Set further fields of a value that was just built and is not shared yet.
+
+    Return the same value.
     """
     value.__dict__.update(fields)
     value.__pydantic_fields_set__.update(fields)
@@ -175,8 +177,9 @@ T = TypeVar("T")
 
 
 def snapshot_of(value: T) -> T:
-    """Return a copy whose lists, mappings, sets and values are its own, down to a depth. All else
-    is shared.
+    """Return a copy whose lists, mappings, sets and values are its own, down to a depth.
+
+    All else is shared.
     """
     copied: T = _copied(value, _MAX_DEPTH, {})
     return copied

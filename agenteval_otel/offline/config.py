@@ -89,8 +89,9 @@ InputLike: TypeAlias = EvaluationInput | Mapping[str, Any]
 
 
 def as_input(value: object, *, path: str = "evaluation_input") -> EvaluationInput:
-    """Return the input itself, or build it from a mapping. Raises `ConfigurationError` with the
-    path of what is wrong.
+    """Return the input itself, or build it from a mapping.
+
+    Raises `ConfigurationError` with the path of what is wrong.
     """
     if isinstance(value, EvaluationInput):
         return value
@@ -230,8 +231,9 @@ class EvaluationRunConfig(RunModel):
 
     @cached_property
     def selection(self) -> EvaluatorSelection:
-        """Return the evaluators of one of the executions that have at least one of the tags. An
-        empty list takes all.
+        """Return the evaluators of one of the executions that have at least one of the tags.
+
+        An empty list takes all.
         """
         known = sorted({tag for evaluator in self.evaluators for tag in evaluator.tags})
         for index, tag in enumerate(self.tags):
@@ -253,8 +255,9 @@ class EvaluationRunConfig(RunModel):
         return EvaluatorSelection(tuple(chosen), tuple(left_out))
 
     def check_input(self, evaluation_input: EvaluationInput) -> None:
-        """Raise ConfigurationError for an input with invalid criteria. Raises nothing in
-        AgentDock's form.
+        """Raise ConfigurationError for an input with invalid criteria.
+
+        Raises nothing in AgentDock's form.
         """
         if self.is_strict and evaluation_input.criteria:
             check_criteria(evaluation_input.criteria, path="criteria")

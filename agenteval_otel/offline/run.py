@@ -50,8 +50,10 @@ _REWRITTEN_EVERY_S = 0.1
 
 
 class OfflineRun:
-    """One configuration at work, for one input or for many. Belongs to one event loop; `close` ends
-    its threads, unless they are those of an `executor` that was given.
+    """One configuration at work, for one input or for many.
+
+    Belongs to one event loop; `close` ends its threads, unless they are those of an `executor`
+    that was given.
     """
 
     def __init__(
@@ -203,8 +205,9 @@ def _error_of(part: str, error: BaseException) -> RunError:
 
 
 def _for_models(config: EvaluationRunConfig) -> Redaction:
-    """Return the redaction of what models see. It cuts texts first, as live, or at the larger limit
-    of an evaluator.
+    """Return the redaction of what models see.
+
+    It cuts texts first, as live, or at the larger limit of an evaluator.
     """
     shown = (getattr(evaluator, "max_field_chars", 0) for evaluator in config.selection.evaluators)
     return Redaction(
@@ -319,8 +322,9 @@ def run_evaluations_sync(
     progress: bool = False,
     answer: Answer | None = None,
 ) -> list[AggregatedEvaluationResult]:
-    """Run `run_evaluations` for code without an event loop. Blocks. Inside of a running loop it
-    runs on a thread of its own.
+    """Run `run_evaluations` for code without an event loop. Blocks.
+
+    Inside of a running loop it runs on a thread of its own.
     """
     return blocking(
         lambda: run_evaluations(

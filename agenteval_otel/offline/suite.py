@@ -1,5 +1,6 @@
-"""Suite: evaluators in order with one verdict, for tests. It calls `run_evaluation` for each, so
-both score alike.
+"""Suite: evaluators in order with one verdict, for tests.
+
+It calls `run_evaluation` for each, so both score alike.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class SuiteScore(Value):
 
 
 class SuiteResult(Value):
-    """A suite's verdict; true where it passed. In JSON
-    ``{pass, value, reason, scores, errors, ...}``.
+    """A suite's verdict; true where it passed.
+
+    In JSON ``{pass, value, reason, scores, errors, ...}``.
 
     As text it has a line for each evaluator: whether it passed, its value, why.
 
@@ -126,8 +128,9 @@ class SuiteResult(Value):
         return "\n".join(lines)
 
     def check(self) -> Self:
-        """Return this result if the suite passed. Otherwise raise AssertionError with a line for
-        each evaluator.
+        """Return this result if the suite passed.
+
+        Otherwise raise AssertionError with a line for each evaluator.
         """
         __tracebackhide__ = True  # pytest then shows the line of the test
         if not self.passed:
@@ -210,8 +213,9 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _number(value: float | None) -> str:
-    """Format with two digits, cut and not rounded. A score below the best is never shown as the
-    best.
+    """Format with two digits, cut and not rounded.
+
+    A score below the best is never shown as the best.
     """
     return "-" if value is None else f"{int(value * 100) / 100:.2f}"
 
@@ -295,8 +299,9 @@ class Suite(RunModel):
         )
 
     async def run(self, evaluation_input: InputLike) -> SuiteResult:
-        """Run the evaluators on the running event loop, one after the other. What an evaluator
-        raises is not raised here.
+        """Run the evaluators on the running event loop, one after the other.
+
+        What an evaluator raises is not raised here.
 
         A criterion of the input that has an evaluator's name is used instead of the evaluator's
         own, other criteria of the input are ignored.
@@ -330,7 +335,8 @@ class Suite(RunModel):
         return result_of_suite(self.name, results, self._names)
 
     def run_sync(self, evaluation_input: InputLike) -> SuiteResult:
-        """Run `run` for code without an event loop. Blocks. Inside of a running loop it runs on a
-        thread of its own.
+        """Run `run` for code without an event loop. Blocks.
+
+        Inside of a running loop it runs on a thread of its own.
         """
         return blocking(lambda: self.run(evaluation_input))

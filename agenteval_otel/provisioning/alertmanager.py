@@ -100,9 +100,7 @@ def _times(
 
 
 def _inhibitions(alerts: list[Alert]) -> list[dict[str, Any]]:
-    """Return the alerts that are muted while another fires: a repetition of it, or its
-    consequence.
-    """
+    """Return the alerts that are muted while another fires: a repetition of it, or its consequence."""
     names = sorted({alert.name for alert in alerts})
     quality = dict.fromkeys(alert.name for alert in alerts if alert.is_quality)
     wanted = (

@@ -53,8 +53,9 @@ def delays_of(
     processes: int,
     export_s: float,
 ) -> list[Delay | None]:
-    """Return the delay of a fall to each of `RATES`. A delay is None if that rate meets the
-    objective.
+    """Return the delay of a fall to each of `RATES`.
+
+    A delay is None if that rate meets the objective.
 
     Args:
         verdicts_per_s: Of the criterion and agent, in all processes together, evenly sampled.

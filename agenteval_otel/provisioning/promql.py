@@ -16,9 +16,7 @@ from agenteval_otel.provisioning.plan import PlannedCriterion
 
 
 def label_name(attribute: str) -> str:
-    """Return the label of an attribute: every character that a label may not have is an
-    underscore.
-    """
+    """Return the label of an attribute: every character that a label may not have is an underscore."""
     return re.sub(r"[^A-Za-z0-9_]", "_", attribute)
 
 
@@ -71,8 +69,9 @@ def matchers_of(planned: PlannedCriterion) -> str:
 
 
 def agents_of(planned: PlannedCriterion) -> str:
-    """Return a matcher of the agents of a planned criterion. The matcher is empty for every
-    agent.
+    """Return a matcher of the agents of a planned criterion.
+
+    The matcher is empty for every agent.
     """
     if planned.agents:
         return one_of(AGENT, planned.agents)
@@ -95,8 +94,9 @@ def increase(
 def verdict_count(
     matchers: str, window: str, by: Sequence[str] = (), *, label: str | None = None
 ) -> str:
-    """Return the query of how many results passed or failed. With `label` it counts only that
-    verdict.
+    """Return the query of how many results passed or failed.
+
+    With `label` it counts only that verdict.
     """
     matcher = f'{LABEL}="{label}"' if label else _BOTH
     return increase(semconv.METRIC_RESULTS, joined(matchers, matcher), window, by)
@@ -107,8 +107,9 @@ def score_count(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
 
 def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
-    """Return the unweighted mean by the histogram, which knows the models. The weighted sums do
-    not.
+    """Return the unweighted mean by the histogram, which knows the models.
+
+    The weighted sums do not.
     """
     return f"{increase(f'{_SCORE}_sum', matchers, window, by)} / ({score_count(matchers, window, by)} > 0)"
 

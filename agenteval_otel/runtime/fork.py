@@ -22,8 +22,9 @@ _FAILED: Final = (
 
 
 class _Hooks:
-    """Functions in the order of their registration. No lock: each change is one operation of a
-    dictionary.
+    """Functions in the order of their registration.
+
+    No lock: each change is one operation of a dictionary.
     """
 
     def __init__(self) -> None:
@@ -94,8 +95,9 @@ class ForkSafeLock:
         self._lock = threading.Lock()
 
     def acquire_if_free(self) -> bool:
-        """Acquire the lock without waiting, and return whether it was free. If it is taken, maybe
-        by this thread, do not release it.
+        """Acquire the lock without waiting, and return whether it was free.
+
+        If it is taken, maybe by this thread, do not release it.
         """
         return self._lock.acquire(blocking=False)
 

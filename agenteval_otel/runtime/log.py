@@ -33,8 +33,9 @@ class _Cause:
         self._writing = threading.Lock()
 
     def turn(self, now: float) -> int | None:
-        """Return how many lines were left out, to the caller that writes the next one. Return None
-        to all others.
+        """Return how many lines were left out, to the caller that writes the next one.
+
+        Return None to all others.
         """
         if now >= self.due and self._writing.acquire(blocking=False):
             is_due = now >= self.due
@@ -126,8 +127,9 @@ class _Log:
         self._logger: Any = None
 
     def warning(self, event: str, **facts: Any) -> None:
-        """Write a sentence and ``[event='...' part='...']``, or count that it was left out. Never
-        raises.
+        """Write a sentence and ``[event='...' part='...']``, or count that it was left out.
+
+        Never raises.
         """
         self._write("warning", event, facts)
 
@@ -165,8 +167,9 @@ class _Log:
         return causes.setdefault(key, _Cause())
 
     def load(self) -> Any:
-        """Import structlog and read the sentences, which takes up to a tenth of a second. Lines are
-        plain where that fails.
+        """Import structlog and read the sentences, which takes up to a tenth of a second.
+
+        Lines are plain where that fails.
 
         It imports rich where that is installed, which draws from `random`: the application's state
         is restored.

@@ -123,8 +123,9 @@ class LoopThread:
         work: Callable[[], Coroutine[Any, Any, T]],
         context: contextvars.Context | None = None,
     ) -> Future[T]:
-        """Start a coroutine, in this context or in a copy of the caller's. Return its result to
-        come.
+        """Start a coroutine, in this context or in a copy of the caller's.
+
+        Return its result to come.
 
         Raises:
             OSError: No descriptor is left for a loop.
@@ -203,8 +204,9 @@ class LoopThread:
 
 
 def _run_on(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is stopped, and close it. What a task raises to end the process ends
-    only that task.
+    """Run the loop until it is stopped, and close it.
+
+    What a task raises to end the process ends only that task.
     """
     while not loop.is_closed():
         with contextlib.suppress(BaseException):

@@ -33,8 +33,9 @@ _WHOLE = re.compile(r"(?i)(?:[a-z][\w+.-]*://\S+|(?:bearer|basic)\s+\S+)")
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a field, header or variable of this name or path holds a secret. ``max_tokens``
-    does not. ``apiKey`` and ``sampling.key`` do.
+    """Tell whether a field, header or variable of this name or path holds a secret.
+
+    ``max_tokens`` does not. ``apiKey`` and ``sampling.key`` do.
     """
     words = [part for part in re.split(r"[^a-z0-9]+", _CAMEL.sub("_", name).lower()) if part]
     if not words:
@@ -45,8 +46,9 @@ def is_secret(name: str) -> bool:
 
 
 def mask(value: object, name: str = "") -> Any:
-    """Return the value with its secrets masked and its containers copied. A value whose name says
-    so is masked whole.
+    """Return the value with its secrets masked and its containers copied.
+
+    A value whose name says so is masked whole.
 
     Names and missing values stay. Text is changed only where all of it is an address or a
     credential.
@@ -86,8 +88,9 @@ def mask_known(text: str, secrets: Iterable[str]) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error in words: its class, and its text without the secrets of addresses. Never
-    raises.
+    """Return an error in words: its class, and its text without the secrets of addresses.
+
+    Never raises.
     """
     try:
         text = mask_text(str(error))
@@ -97,8 +100,9 @@ def message_of(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text for a line of a terminal. Invisible characters (controls, line ends, directions)
-    become ``?``.
+    """Return text for a line of a terminal.
+
+    Invisible characters (controls, line ends, directions) become ``?``.
     """
     return (
         text

@@ -72,8 +72,9 @@ def _fields_of(value: object) -> tuple[Any, Any]:
 
 
 def decoded_bytes(data: bytes | bytearray) -> int:
-    """Return how many bytes Python keeps for these once they are decoded as UTF-8. Takes as much
-    memory meanwhile, unless they are ASCII.
+    """Return how many bytes Python keeps for these once they are decoded as UTF-8.
+
+    Takes as much memory meanwhile, unless they are ASCII.
     """
     if data.isascii():
         return _TEXT_BYTES + len(data)
@@ -82,6 +83,7 @@ def decoded_bytes(data: bytes | bytearray) -> int:
 
 def parsed_bytes(data: bytes | bytearray) -> int:
     """Return the most that Python keeps for a body, as bytes or for the texts that are read of it.
+
     An escape of JSON or of a form may become a character of four bytes.
     """
     if any(escape in data for escape in _ESCAPES):
@@ -110,8 +112,9 @@ class MemoryPart:
         self.used_bytes = 0
 
     def reserve(self, size_bytes: int) -> bool:
-        """Reserve bytes. Return False, and reserve nothing, if the ceiling or the budget has no
-        room.
+        """Reserve bytes.
+
+        Return False, and reserve nothing, if the ceiling or the budget has no room.
 
         No lock: ``self.used_bytes += n`` cannot lose an update, as threads switch at calls and
         jumps only.

@@ -71,16 +71,18 @@ class Pattern(NamedTuple):
         return self.obstacle is None
 
     def occurs_in(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> bool:
-        """Tell whether the pattern occurs in the text. Raise TimeoutError after `limit_s`, never if
-        the pattern is linear.
+        """Tell whether the pattern occurs in the text.
+
+        Raise TimeoutError after `limit_s`, never if the pattern is linear.
         """
         if self.obstacle is None:
             return _automaton(self.source).search(text.encode("utf-8", "surrogatepass")) is not None
         return self.backtracking.search(text, timeout=limit_s, concurrent=True) is not None
 
     def spans(self, text: str, *, limit_s: float = DEFAULT_LIMIT_S) -> list[tuple[int, int]]:
-        """Return where the pattern occurs, in order, without overlaps and empty matches. Raise
-        TimeoutError after `limit_s`.
+        """Return where the pattern occurs, in order, without overlaps and empty matches.
+
+        Raise TimeoutError after `limit_s`.
         """
         if self.obstacle is None and not self.occurs_in(text):
             return []
@@ -90,8 +92,10 @@ class Pattern(NamedTuple):
 
 @lru_cache(maxsize=512)
 def compile_pattern(pattern: str, flags: str = "") -> Pattern:
-    """Compile a pattern. Raise ValueError for text that is no pattern, or for flags other than
-    ``i``, ``m`` and ``s``.
+    """Compile a pattern.
+
+    Raise ValueError for text that is no pattern, or for flags other than ``i``, ``m`` and
+    ``s``.
     """
     check_flags(flags)
     import regex
@@ -117,8 +121,9 @@ def check_pattern(pattern: str | None) -> str | None:
 
 
 def check_flags(flags: str) -> str:
-    """Return the flags. Raise ValueError for flags other than ``i``, ``m`` and ``s``, or for one
-    given twice.
+    """Return the flags.
+
+    Raise ValueError for flags other than ``i``, ``m`` and ``s``, or for one given twice.
     """
     if set(flags) - set("ims") or len(set(flags)) != len(flags):
         raise ValueError("expected each of i, m and s at most once")
@@ -181,8 +186,9 @@ def _re2_obstacle(source: str, pattern: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def _re2() -> Any:
-    """Return the module `re2` if it is Google's. Other modules of that name go back to `re`. Return
-    None without it.
+    """Return the module `re2` if it is Google's.
+
+    Other modules of that name go back to `re`. Return None without it.
     """
     try:
         import re2

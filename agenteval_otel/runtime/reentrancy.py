@@ -41,8 +41,9 @@ class EvaluationScope(int):
         self._open += 1
 
     def closed(self) -> None:
-        """Note that something that belonged to the evaluation has ended. With the last of it the
-        evaluation is over.
+        """Note that something that belonged to the evaluation has ended.
+
+        With the last of it the evaluation is over.
         """
         self._open -= 1
         self.over = self._open <= 0
@@ -68,8 +69,10 @@ class EvaluationThread(threading.Thread):
 
     @property
     def daemon(self) -> bool:
-        """Return True. If it is read on the thread itself, as when that starts another one, return
-        its `EvaluationScope`.
+        """Return True.
+
+        If it is read on the thread itself, as when that starts another one, return its
+        `EvaluationScope`.
         """
         evaluation = EVALUATION.get() if threading.get_ident() == self.ident else None
         return True if evaluation is None else evaluation  # type: ignore[return-value]

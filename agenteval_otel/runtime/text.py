@@ -14,8 +14,9 @@ _NAME_WORD: Final = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
 def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
-    """Return the text in a normalization form. Marks beyond 30 on one character (Unicode's
-    "stream-safe" limit) are dropped.
+    """Return the text in a normalization form.
+
+    Marks beyond 30 on one character (Unicode's "stream-safe" limit) are dropped.
 
     Python sorts the marks of a character in quadratic time: a quarter of a megabyte of them would
     take minutes.

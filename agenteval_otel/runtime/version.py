@@ -8,8 +8,9 @@ from functools import cache
 
 @cache
 def scope_version() -> str:
-    """Return the version of this distribution. It is empty if this runs from a bare folder. Reads a
-    file, once.
+    """Return the version of this distribution.
+
+    It is empty if this runs from a bare folder. Reads a file, once.
     """
     try:
         return importlib.metadata.version("agenteval-otel")

@@ -94,8 +94,9 @@ class Worker:
         return taken
 
     def start(self) -> bool:
-        """Start a thread if none runs, or if all are busy and there may be more. Return False
-        if no thread runs then.
+        """Start a thread if none runs, or if all are busy and there may be more.
+
+        Return False if no thread runs then.
         """
         with self._lock:
             threads = self._threads
@@ -117,8 +118,10 @@ class Worker:
             return bool(threads)
 
     def close(self, timeout_s: float) -> bool:
-        """Run the queued jobs, call `on_idle`, and end the threads. Return whether they ended in
-        time. Return False to a caller that cannot wait, such as a job.
+        """Run the queued jobs, call `on_idle`, and end the threads.
+
+        Return whether they ended in time. Return False to a caller that cannot wait, such
+        as a job.
         """
         deadline = time.monotonic() + timeout_s
         with self._lock:  # a thread that another one is just starting cannot be joined yet
@@ -175,8 +178,10 @@ class Flusher:
         self._worker = Worker("agenteval-flush", max_waiting=8, idle_s=0.0)
 
     def flush(self, timeout_s: float) -> bool:
-        """Tell whether the given `flush` returned True. Return False if it raised, was not done in
-        time, or no thread can be started any more.
+        """Tell whether the given `flush` returned True.
+
+        Return False if it raised, was not done in time, or no thread can be started any
+        more.
 
         A flush that is under way is waited for first. Threads that flush at once each get their own
         result.

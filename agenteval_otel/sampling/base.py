@@ -77,8 +77,9 @@ class Sampler(Component, contract="sampler"):
 
     @property
     def least_probability(self) -> float | None:
-        """Return the least probability that a sampled answer can have, 0 if none is sampled. Return
-        None if that is unknown.
+        """Return the least probability that a sampled answer can have, 0 if none is sampled.
+
+        Return None if that is unknown.
 
         Objectives need it if it depends on the answer: without it, a rule that prefers bad answers
         may cause a false alarm before the first of the others is seen.
@@ -91,15 +92,17 @@ class Sampler(Component, contract="sampler"):
 
 
 def threshold_of(ratio: float) -> int:
-    """Return the randomness below which a ratio samples. It is ratio x 2^64, rounded as
-    OpenTelemetry's SDK rounds it.
+    """Return the randomness below which a ratio samples.
+
+    It is ratio x 2^64, rounded as OpenTelemetry's SDK rounds it.
     """
     return round(ratio * RANDOMNESS_RANGE)
 
 
 def expect_before_results(sampler: Sampler, *, path: str) -> Sampler:
-    """Return the sampler. Raise ConfigurationError for one that can only be asked when answers are
-    evaluated already.
+    """Return the sampler.
+
+    Raise ConfigurationError for one that can only be asked when answers are evaluated already.
     """
     if sampler.needs_results:
         wrong = f"{sampler.type!r} looks at what evaluators gave, and no answer is evaluated yet when it is sampled"

@@ -156,8 +156,9 @@ class ConversationSampler(Sampler, type="conversation"):
 
 
 def randomness_of_conversation(conversation: str, key: SamplingKey) -> int:
-    """Return a conversation's randomness in [0, 2^64). It is made from its id, of a long one from
-    the beginning that is kept of it.
+    """Return a conversation's randomness in [0, 2^64).
+
+    It is made from its id, of a long one from the beginning that is kept of it.
     """
     kept = conversation if len(conversation) <= _MAX_CHARS else conversation[:_BEGINNING]
     return key.of_text(kept.encode("utf-8", "surrogatepass"), person=b"conversation")

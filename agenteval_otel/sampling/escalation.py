@@ -107,8 +107,9 @@ class EscalationDecider:
         self.broken: list[tuple[str, BaseException]] = []
 
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
-        """Return the decision so far, settled with results. Once sampled, results only change its
-        probability and reason.
+        """Return the decision so far, settled with results.
+
+        Once sampled, results only change its probability and reason.
         """
         context = self._context._replace(results=results)
         still_open: list[Sampler] = []
@@ -134,8 +135,9 @@ def second_randomness(randomness: int, key: SamplingKey = FIXED_KEY) -> int:
 
 
 def randomness_of_input(evaluation_input: EvaluationInput, key: SamplingKey = FIXED_KEY) -> int:
-    """Return a number in [0, 2^64) for an input without randomness. It is made from its response's
-    id, else from its texts.
+    """Return a number in [0, 2^64) for an input without randomness.
+
+    It is made from its response's id, else from its texts.
     """
     identity = (
         evaluation_input.response_id
@@ -145,8 +147,9 @@ def randomness_of_input(evaluation_input: EvaluationInput, key: SamplingKey = FI
 
 
 def load_escalation(value: object, *, path: str = "escalation") -> Escalation | bool | None:
-    """Read an escalation from an instance or a mapping. None says nothing of it. False says that
-    there is none.
+    """Read an escalation from an instance or a mapping.
+
+    None says nothing of it. False says that there is none.
     """
     if value is None or value is False or isinstance(value, Escalation):
         return value

@@ -53,8 +53,9 @@ class SamplingKey:
         return (product ^ product >> 96) * self.second >> 64 & LOW_64
 
     def of_text(self, identity: bytes, person: bytes = b"") -> int:
-        """Return a number in [0, 2^64) for other ids and texts, by BLAKE2b with the key. `person`
-        serves for several numbers of one identity.
+        """Return a number in [0, 2^64) for other ids and texts, by BLAKE2b with the key.
+
+        `person` serves for several numbers of one identity.
         """
         digest = blake2b(identity, digest_size=8, key=self._secret, person=person).digest()
         return int.from_bytes(digest, "big")

@@ -57,8 +57,9 @@ class RatioSampler(Sampler, type="ratio"):
 
     @property
     def by_randomness(self) -> ThresholdRule | None:
-        """Return `decide` for callers that have the randomness alone. Return None in a subclass
-        that decides in its own way.
+        """Return `decide` for callers that have the randomness alone.
+
+        Return None in a subclass that decides in its own way.
         """
         return self._rule if type(self).decide is RatioSampler.decide else None
 

@@ -27,8 +27,9 @@ from agenteval_otel.semconv import ANNOTATIONS, CRITERION_NAME, FORMER_NAMES, TA
 
 
 class RuleSampler(Sampler):
-    """Samples a share of the responses that it matches, and has no say on others. Implement
-    `matches`.
+    """Samples a share of the responses that it matches, and has no say on others.
+
+    Implement `matches`.
 
     Attributes:
         ratio: Share in [0, 1] of the responses that match.
@@ -233,8 +234,9 @@ class FunctionSampler(RuleSampler, type="function"):
 
 
 def _recorded(context: SamplingContext) -> AnswerFacts | None:
-    """Return the facts of an answer that was not captured here, such as a replayed one. They are
-    those of its input.
+    """Return the facts of an answer that was not captured here, such as a replayed one.
+
+    They are those of its input.
     """
     known = context.evaluation_input
     if known is None:

@@ -90,8 +90,9 @@ class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
 def randomness_of(
     span_context: SpanContext | None, key: SamplingKey, trust: Collection[Trust] = ()
 ) -> int:
-    """Return the response's randomness in [0, 2^64). It comes from its trace if there is one, else
-    from our own generator.
+    """Return the response's randomness in [0, 2^64).
+
+    It comes from its trace if there is one, else from our own generator.
     """
     if span_context is None:
         return RANDOM.getrandbits(64)
@@ -119,8 +120,9 @@ def _random_value(span_context: SpanContext, fields: dict[str, str]) -> int:
 
 
 def _hexadecimal(digits: str) -> int | None:
-    """Return up to 14 digits as a number of 56 bits: zeros at the end may be left out. Return None
-    for other text.
+    """Return up to 14 digits as a number of 56 bits: zeros at the end may be left out.
+
+    Return None for other text.
     """
     return int(digits.ljust(_DIGITS, "0"), 16) if _HEXADECIMAL.fullmatch(digits) else None
 
@@ -234,8 +236,9 @@ class CallsPerTrace:
         self._calls: OrderedDict[tuple[str, int], int] = OrderedDict()
 
     def add(self, agent: str, trace_id: int) -> bool:
-        """Count a call. Return True once for each handler, with the call that makes it one of
-        `repeating`.
+        """Count a call.
+
+        Return True once for each handler, with the call that makes it one of `repeating`.
         """
         if agent in self.repeating:
             self.repeating.move_to_end(agent)
@@ -291,8 +294,10 @@ def upstream_of(
     by_trace: bool = True,
     head_ratio: float | None = None,
 ) -> Upstream:
-    """Return what is known of sampling before this process. The attribute's value is used first,
-    then the fixed ratio, a trusted ``ot=th``, or the application's own head sampler.
+    """Return what is known of sampling before this process.
+
+    The attribute's value is used first, then the fixed ratio, a trusted ``ot=th``, or the
+    application's own head sampler.
 
     `by_trace`: the choice here was made by the trace's own randomness.
     """
@@ -310,8 +315,10 @@ def upstream_of(
 
 
 def believed(upstream: Upstream, settings: SamplingSettings) -> Upstream:
-    """Return the choice of others as far as it is believed. A probability below `upstream_least` is
-    unknown. It is never raised to the bound, which would bias every sum.
+    """Return the choice of others as far as it is believed.
+
+    A probability below `upstream_least` is unknown. It is never raised to the bound, which
+    would bias every sum.
     """
     if upstream.probability is not None and upstream.probability < settings.upstream_least:
         return Upstream(unknown=UPSTREAM_TOO_SMALL)

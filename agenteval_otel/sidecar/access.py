@@ -37,8 +37,9 @@ class RequestAccess:
         return f"<RequestAccess {'by token' if self._token is not None else 'without token'}>"
 
     def has_token(self, authorization: bytes) -> bool:
-        """Tell whether the header `Authorization` holds the token. The result is True if none is
-        demanded.
+        """Tell whether the header `Authorization` holds the token.
+
+        The result is True if none is demanded.
         """
         return self._token is None or hmac.compare_digest(authorization, self._token)
 

@@ -41,6 +41,7 @@ def erase_from_journal(
     journal: Journal, messages: Messages, erasure: Erasure, turn: AbstractContextManager[Any]
 ) -> set[int]:
     """Remove the concerned traces from all requests, those that are done too, and return their ids.
+
     Blocks.
 
     A trace is concerned if one of its spans or log records is. `turn` is held only while a segment

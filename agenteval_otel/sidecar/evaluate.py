@@ -87,8 +87,9 @@ class Evaluations:
 
     @property
     def refusal(self) -> Refusal | None:
-        """Return why a request would not be evaluated now, or None. This is known before its body
-        is read.
+        """Return why a request would not be evaluated now, or None.
+
+        This is known before its body is read.
         """
         if not default_pipeline().enabled:
             return _OFF
@@ -117,8 +118,9 @@ class Evaluations:
     async def _by_settings(
         self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
     ) -> str | Refusal:
-        """Evaluate with the evaluators of the settings. If one of them blocks their loop, replace
-        the loop.
+        """Evaluate with the evaluators of the settings.
+
+        If one of them blocks their loop, replace the loop.
         """
         self._blocked = [each for each in self._blocked if each.has_thread]
         if len(self._blocked) >= _MAX_BLOCKED:
@@ -187,8 +189,9 @@ class _OfSettings:
     async def result(
         self, evaluation_input: EvaluationInput, fields: Mapping[str, Any]
     ) -> str | Refusal:
-        """Return the result, or why there is none. Runs on the receivers' loop, which keeps the
-        time.
+        """Return the result, or why there is none.
+
+        Runs on the receivers' loop, which keeps the time.
         """
         if self._given_up is None:
             self._given_up = asyncio.get_running_loop().create_future()
@@ -259,8 +262,9 @@ class _OfSettings:
 
 
 def checked(body: bytes | bytearray, encoding: str) -> _Request:
-    """Return the request in a body. Raises `BodyError`. Runs on the thread of
-    `Evaluations.room`.
+    """Return the request in a body.
+
+    Raises `BodyError`. Runs on the thread of `Evaluations.room`.
     """
     data = unpacked(body, encoding, MAX_BYTES)
     text, value = strict_json(data)

@@ -216,9 +216,7 @@ async def _refuse(refusal: Refusal, context: grpc.aio.ServicerContext) -> NoRetu
 
 
 def _try_again(refusal: Refusal) -> bytes:
-    """Return the status with `RetryInfo`, without which a client would not send the request
-    again.
-    """
+    """Return the status with `RetryInfo`, without which a client would not send the request again."""
     from google.rpc import code_pb2, error_details_pb2, status_pb2
 
     code = code_pb2.UNAVAILABLE if refusal.status == 503 else code_pb2.RESOURCE_EXHAUSTED

@@ -354,8 +354,9 @@ class HttpServer:
         self._server = uvicorn.Server(config)
 
     async def serve(self, listener: socket.socket) -> None:
-        """Serve until `stop`. Does not run on the main thread, where uvicorn would handle the
-        signals.
+        """Serve until `stop`.
+
+        Does not run on the main thread, where uvicorn would handle the signals.
         """
         await self._server.serve(sockets=[listener])
 

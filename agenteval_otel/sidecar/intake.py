@@ -274,8 +274,9 @@ class Intake:
         )
 
     def room(self) -> Room:
-        """Return how much memory a request may take that is to be decoded. Raises `Full` while
-        none is taken.
+        """Return how much memory a request may take that is to be decoded.
+
+        Raises `Full` while none is taken.
         """
         if self._is_busy():
             raise Full
@@ -327,8 +328,9 @@ class Intake:
         return self.problem() is None
 
     def problem(self) -> str | None:
-        """Return why requests are refused at present, in words. The result is None if they are
-        taken.
+        """Return why requests are refused at present, in words.
+
+        The result is None if they are taken.
         """
         if self._reading is not None:
             return "what an earlier process left is being read"
@@ -513,8 +515,9 @@ class Intake:
             self._waiting[-number] = number, number
 
     def _look(self, done: threading.Event | None = None, last: bool = False) -> None:
-        """Evaluate what is complete, while the queue has room. With `done` there is no wait for a
-        quiet trace.
+        """Evaluate what is complete, while the queue has room.
+
+        With `done` there is no wait for a quiet trace.
         """
         try:
             CURRENT.set(EVALUATING)
@@ -621,8 +624,9 @@ class Intake:
         return traces, receipts
 
     def _max_age_s(self) -> float | None:
-        """Return the age at which a trace is evaluated as it is. None means the age of the
-        assembler.
+        """Return the age at which a trace is evaluated as it is.
+
+        None means the age of the assembler.
         """
         if self._waits_for_room:
             # No parent can come: requests are refused, and what is on the disk finds no room.

@@ -123,9 +123,7 @@ class Journal:
         return f"<Journal {self._folder} segments={len(self._segments)}>"
 
     def left(self) -> Iterator[JournalEntry]:
-        """Yield the requests of earlier processes, oldest first. `done` says what of them is
-        done.
-        """
+        """Yield the requests of earlier processes, oldest first. `done` says what of them is done."""
         for first in self._left:
             yield from self.requests(first)
 
@@ -224,8 +222,9 @@ class Journal:
                         yield entry
 
     def rewrite(self, segment: int, changed: Mapping[int, bytes]) -> None:
-        """Write a segment anew, with other bytes for the requests with these numbers. Blocks for
-        the disk.
+        """Write a segment anew, with other bytes for the requests with these numbers.
+
+        Blocks for the disk.
 
         Numbers stay, so what is done stays done. Damaged parts are left out. After a crash the old
         file is there, or the new one. Raises `OSError`.

@@ -238,9 +238,7 @@ def _in_fork(work: Callable[[], tuple[int, str]]) -> tuple[int, str]:
 
 
 def _limit_memory() -> None:
-    """Let this process grow by `_MEMORY_BYTES` at most. Does nothing if the system cannot
-    limit it.
-    """
+    """Let this process grow by `_MEMORY_BYTES` at most. Does nothing if the system cannot limit it."""
     with suppress(ImportError, OSError, ValueError, IndexError):
         import resource
 

@@ -176,8 +176,9 @@ def _key_of(descriptor: int) -> bytes | None:
 
 
 def _sound_header(descriptor: int, key: bytes, at: int) -> tuple[bytes, int, int, int, int] | None:
-    """Return the fields of the header at a place. The result is None if there is no sound
-    header.
+    """Return the fields of the header at a place.
+
+    The result is None if there is no sound header.
     """
     header = _read(descriptor, at, _HEADER_BYTES)
     fields = header[: _FIELDS.size]

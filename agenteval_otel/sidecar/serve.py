@@ -126,8 +126,9 @@ class Sidecar:
             evaluations.close()
 
     def _why_not(self) -> str | None:
-        """Return why the sidecar takes no requests at present. The result is None if it takes
-        them.
+        """Return why the sidecar takes no requests at present.
+
+        The result is None if it takes them.
         """
         problem = self.intake.problem()
         if problem is None and not self._is_ready:

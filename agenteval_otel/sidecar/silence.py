@@ -54,8 +54,9 @@ class _Counts(NamedTuple):
 
 
 class Silence:
-    """Watches what the sidecar counts, on one thread. Each reason is logged once, until an answer
-    is taken again.
+    """Watches what the sidecar counts, on one thread.
+
+    Each reason is logged once, until an answer is taken again.
 
     Attributes:
         reason: Why nothing is evaluated at present; None where something is, or nothing arrives.

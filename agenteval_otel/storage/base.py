@@ -18,8 +18,9 @@ from agenteval_otel.storage.erasure import ErasedPlace, Erasure
 
 
 class EvaluationStorageProvider(Component, contract="storage"):
-    """Saves finished results. Implement `save_result`; called on the background thread, once for
-    each response.
+    """Saves finished results.
+
+    Implement `save_result`; called on the background thread, once for each response.
     """
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
@@ -27,8 +28,9 @@ class EvaluationStorageProvider(Component, contract="storage"):
         raise NotImplementedError
 
     def flush(self, timeout_s: float) -> bool:
-        """Tell whether what was taken is saved within the time. Blocks. Only for providers that
-        save later.
+        """Tell whether what was taken is saved within the time.
+
+        Blocks. Only for providers that save later.
         """
         return True
 
@@ -40,6 +42,7 @@ class EvaluationStorageProvider(Component, contract="storage"):
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
         """Remove the content of the results that are concerned, or with `dry_run` count them.
+
         Blocks.
 
         Not called on the background thread. A provider that cannot erase sets `problem`. Raises
@@ -48,14 +51,16 @@ class EvaluationStorageProvider(Component, contract="storage"):
         return ErasedPlace(self.type, problem="erase it there", is_out_of_reach=True)
 
     def config_problem(self) -> str | None:
-        """Return what keeps it from saving, as far as that is seen now, such as a missing key. None
-        if nothing does.
+        """Return what keeps it from saving, as far as that is seen now, such as a missing key.
+
+        None if nothing does.
         """
         return None
 
     def prepare(self) -> None:
-        """Import what saving needs. Blocks. Called at start, unless `config_problem` names a
-        problem.
+        """Import what saving needs.
+
+        Blocks. Called at start, unless `config_problem` names a problem.
         """
 
 
@@ -108,8 +113,9 @@ class FanOutStorage:
             self._on_failure(_name(provider), error)
 
     def flush(self, timeout_s: float) -> bool:
-        """Tell whether all providers saved their results in time. Each gets a share of the time, so
-        none blocks the others.
+        """Tell whether all providers saved their results in time.
+
+        Each gets a share of the time, so none blocks the others.
         """
         deadline = time.monotonic() + timeout_s
         saved = True
@@ -129,8 +135,9 @@ class FanOutStorage:
                 self._on_failure(_name(provider), error)
 
     def close_within(self, timeout_s: float) -> None:
-        """Run `close` on another thread, waiting at most so long. For code without an event loop,
-        or inside one.
+        """Run `close` on another thread, waiting at most so long.
+
+        For code without an event loop, or inside one.
         """
 
         def close_here() -> None:

@@ -29,8 +29,9 @@ class Sink(Protocol):
     """Where batches are written. One thread at a time calls it."""
 
     def write(self, items: Sequence[Any], *, may_wait: bool) -> Sequence[Exception | None]:
-        """Save the items, on a thread that may be blocked if `may_wait`. Return None or the error
-        for each.
+        """Save the items, on a thread that may be blocked if `may_wait`.
+
+        Return None or the error for each.
         """
         ...
 
@@ -75,8 +76,9 @@ class ResultBatcher:
         reset_in_child(self._reset_in_child)
 
     def _reset_in_child(self) -> None:
-        """Reset in a forked child: waiting items and the sink are the parent's. The sink is kept,
-        as freeing it would close its connection.
+        """Reset in a forked child: waiting items and the sink are the parent's.
+
+        The sink is kept, as freeing it would close its connection.
         """
         _INHERITED.append(self._sink)
         self._queue.reset()
@@ -87,8 +89,9 @@ class ResultBatcher:
         return f"<ResultBatcher {self._place} waiting={self._queue.size_bytes} bytes>"
 
     async def save(self, value: object, size: int) -> None:
-        """Save an item of `size` bytes and wait for it. Raises `StorageError`, or `OSError` of the
-        file.
+        """Save an item of `size` bytes and wait for it.
+
+        Raises `StorageError`, or `OSError` of the file.
         """
         save = _Save(value)
         queue = self._queue
@@ -126,8 +129,9 @@ class ResultBatcher:
         return StorageError(f"{self._place}: a write has hung for more than {HUNG_S:g} s")
 
     async def close(self) -> None:
-        """Close the sink after the waiting items. If a write hangs, it is closed as soon as that
-        returns.
+        """Close the sink after the waiting items.
+
+        If a write hangs, it is closed as soon as that returns.
         """
         with self._queue.changed:
             self._closed = True

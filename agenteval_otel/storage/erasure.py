@@ -81,6 +81,7 @@ class Erasure:
     @classmethod
     def of(cls, fields: object, salt: str | None = None) -> Erasure:
         """Build the erasure that a request or a call asks for: `conversation`, `user` or `before`.
+
         The first two are text or a list of texts.
 
         Raises `ConfigurationError` with the field, its value's kind and what is expected.
@@ -111,8 +112,9 @@ class Erasure:
         return self.before_ns is not None and (moment_ns or 0) < self.before_ns
 
     def concerns(self, aggregated: AggregatedEvaluationResult) -> bool:
-        """Tell whether a stored result has what is to be erased. The conversations of a user are
-        noted.
+        """Tell whether a stored result has what is to be erased.
+
+        The conversations of a user are noted.
         """
         if aggregated.metadata == ERASED:
             return False
@@ -150,8 +152,9 @@ class Erasure:
         return isinstance(value, list | tuple) and any(map(self.is_mentioned, value))
 
     def needles(self) -> list[bytes]:
-        """Return what a stored line or row contains if it has one of the ids. They are written as
-        JSON.
+        """Return what a stored line or row contains if it has one of the ids.
+
+        They are written as JSON.
         """
         return [to_json(id)[1:-1] for id in self.ids]
 

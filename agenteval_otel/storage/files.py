@@ -28,8 +28,9 @@ def identity(place: int | Path) -> tuple[int, int] | None:
 
 
 def lock_of(path: Path) -> Path:
-    """Return the lock file of a file that must not be opened. Closing any descriptor of that file
-    releases its locks.
+    """Return the lock file of a file that must not be opened.
+
+    Closing any descriptor of that file releases its locks.
     """
     return path.with_name(f"{path.name}.lock")
 

@@ -57,8 +57,9 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         return str(self.path)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Append the result and wait for the write. A write that is incomplete or hangs for 5 s
-        raises `StorageError`.
+        """Append the result and wait for the write.
+
+        A write that is incomplete or hangs for 5 s raises `StorageError`.
         """
         line = _line_of(aggregated)
         await self.batcher.save(line, len(line))
@@ -92,8 +93,9 @@ class LineFile:
         self._durable = durable
 
     def write(self, items: Sequence[bytes], *, may_wait: bool = True) -> list[Exception | None]:
-        """Append the lines, line ends included. Return for each None once it is in the file, else
-        the error.
+        """Append the lines, line ends included.
+
+        Return for each None once it is in the file, else the error.
         """
         # A pipe is opened write-only: otherwise writes succeed without a reader.
         flags = os.O_APPEND | (os.O_WRONLY if self.path.is_fifo() else os.O_RDWR)
@@ -112,8 +114,9 @@ class LineFile:
     def close(self) -> None: ...
 
     def _append(self, descriptor: int, lines: Sequence[bytes]) -> int:
-        """Append as many of the lines as there is room for. Return their number, 0 if the file was
-        renamed instead.
+        """Append as many of the lines as there is room for.
+
+        Return their number, 0 if the file was renamed instead.
         """
         size = os.fstat(descriptor).st_size
         if self._max_bytes is not None:
@@ -163,8 +166,9 @@ def _line_of(aggregated: AggregatedEvaluationResult) -> bytes:
 
 
 def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
-    """Erase from a file of lines and from its rotated files. The returned place says how much.
-    Blocks, minutes for gigabytes.
+    """Erase from a file of lines and from its rotated files.
+
+    The returned place says how much. Blocks, minutes for gigabytes.
     """
     file = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
@@ -236,8 +240,9 @@ class _Rewriting:
         return self._counts
 
     def _rewritten(self, target: int, temporary: Path) -> bool:
-        """Put the rewritten file in its place. Return False if another file, or none, is there
-        meanwhile.
+        """Put the rewritten file in its place.
+
+        Return False if another file, or none, is there meanwhile.
         """
         self._counts.clear()
         with contextlib.ExitStack() as stack:

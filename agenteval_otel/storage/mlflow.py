@@ -105,8 +105,9 @@ class _Sender:
                 raise
 
     async def _is_replaced(self, path: str, body: dict[str, Any]) -> bool:
-        """Replace an assessment that exists, which MLflow reports as status 500. Tell whether it
-        existed.
+        """Replace an assessment that exists, which MLflow reports as status 500.
+
+        Tell whether it existed.
         """
         try:
             change = {"assessment": body, "update_mask": _CHANGEABLE}

@@ -94,8 +94,9 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
         )
 
     def offline_emitter(self, placement: Placement) -> Emitter | None:
-        """Return an emitter of spans and events for answers that are not live. None without
-        endpoint, or if telemetry is switched off.
+        """Return an emitter of spans and events for answers that are not live.
+
+        None without endpoint, or if telemetry is switched off.
 
         Metrics are of live answers alone, so it emits none.
         """

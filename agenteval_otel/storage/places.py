@@ -124,8 +124,9 @@ class Place(ABC):
     def find_answer(
         self, evaluation_id: str
     ) -> tuple[AggregatedEvaluationResult, list[StoredEvaluation]] | None:
-        """Return an evaluation, and what people and the application said of its answer. None for an
-        id that is not stored.
+        """Return an evaluation, and what people and the application said of its answer.
+
+        None for an id that is not stored.
         """
 
     @abstractmethod
@@ -144,8 +145,9 @@ class Place(ABC):
     def find_others(
         self, evaluations: Mapping[str, tuple[str, str]]
     ) -> list[AggregatedEvaluationResult]:
-        """Return the other evaluations of the same spans. `evaluations` maps ids to their trace and
-        span ids.
+        """Return the other evaluations of the same spans.
+
+        `evaluations` maps ids to their trace and span ids.
         """
 
     @abstractmethod

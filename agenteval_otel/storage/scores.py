@@ -105,8 +105,9 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     @abstractmethod
     def open_sender(self) -> BatchSender:
-        """Open a new sender of lists of `SpanScore`, each the scores of one answer. Called on the
-        thread that sends.
+        """Open a new sender of lists of `SpanScore`, each the scores of one answer.
+
+        Called on the thread that sends.
         """
 
     @model_validator(mode="after")
@@ -157,6 +158,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     def config_problem(self) -> str | None:
         """Return what keeps it from saving: an address or a key that is missing or cannot be sent.
+
         None if nothing does.
         """
         for name in (self.address_field, *self.needs):
@@ -179,8 +181,9 @@ class ScoreStorageProvider(EvaluationStorageProvider):
         load_clients(("httpx2",))
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Have the scores sent. Raises `DeliveryError` if they have no span, or too much waits
-        already.
+        """Have the scores sent.
+
+        Raises `DeliveryError` if they have no span, or too much waits already.
         """
         scores = scores_of(aggregated, with_failures=self.sends_failures)
         if not scores:
@@ -280,8 +283,9 @@ class Requests:
 async def in_parts(
     send: Callable[[Sequence[Any]], Awaitable[None]], values: Sequence[Any]
 ) -> list[DeliveryError | None]:
-    """Send the values together. If the receiver rejects them, send them in halves, so that only a
-    bad value is lost.
+    """Send the values together.
+
+    If the receiver rejects them, send them in halves, so that only a bad value is lost.
     """
     try:
         await send(values)
@@ -294,8 +298,9 @@ async def in_parts(
 
 
 def scores_of(aggregated: AggregatedEvaluationResult, *, with_failures: bool) -> list[SpanScore]:
-    """Return the scores of a result. Those that failed are included if the receiver has a form for
-    them, skips never.
+    """Return the scores of a result.
+
+    Those that failed are included if the receiver has a form for them, skips never.
     """
     statuses = ("scored", "failed") if with_failures else ("scored",)
     return [

@@ -1,5 +1,6 @@
-"""SqlStorageProvider: results in a database, and queries for them. SQLAlchemy is loaded with the
-first result.
+"""SqlStorageProvider: results in a database, and queries for them.
+
+SQLAlchemy is loaded with the first result.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return target_of(self.path, self.url)
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
-        """Insert the result and wait for the commit. A commit that fails or hangs for 5 s raises
-        `StorageError`.
+        """Insert the result and wait for the commit.
+
+        A commit that fails or hangs for 5 s raises `StorageError`.
         """
         rows = rows_of(aggregated)
         await self.batcher.save(rows, rows.size)
@@ -138,16 +140,18 @@ class SqlStorageProvider(BatchedStorageProvider, type="sql"):
         return StoredDatabase(self.target).find_results(filters, limit=limit, offset=offset)
 
     def read(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
-        """Return all of one evaluation as it was saved, by its id from `query`. None if there is
-        none. Blocks.
+        """Return all of one evaluation as it was saved, by its id from `query`.
+
+        None if there is none. Blocks.
         """
         from agenteval_otel.storage.sql_read import StoredDatabase
 
         return StoredDatabase(self.target).read_evaluation(evaluation_id)
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Remove content and ids from the rows that are concerned. Blocks, in transactions of 200
-        evaluations.
+        """Remove content and ids from the rows that are concerned.
+
+        Blocks, in transactions of 200 evaluations.
 
         An SQLite file is then compacted, so that nothing is left in its free pages: saves wait for
         that.

@@ -1,5 +1,6 @@
-"""The one connection by which a process writes results to a database, and the one that reads. Loads
-SQLAlchemy.
+"""The one connection by which a process writes results to a database, and the one that reads.
+
+Loads SQLAlchemy.
 
 A batch is one transaction. After a lost connection to a server it is tried once more; rows have
 their own ids, so none is stored twice. Processes that write an SQLite file take turns by the lock
@@ -137,8 +138,9 @@ RESULTS = sa.Table(
 
 
 def connect_writer(target: Target, *, durable: bool) -> sa.Connection:
-    """Connect for writing, and create missing tables. On SQLite each transaction begins by taking
-    the write lock.
+    """Connect for writing, and create missing tables.
+
+    On SQLite each transaction begins by taking the write lock.
     """
     engine = server_engine(target) if target.path is None else _sqlite_writer(target.path, durable)
     connection = engine.connect()
@@ -178,8 +180,9 @@ def _missing_columns(connection: sa.Connection) -> list[sa.Column[Any]]:
 
 
 def add_missing_indices(target: Target) -> list[str]:
-    """Make the indices that tables of an older package lack, and return their names. Blocks, and
-    keeps writers waiting meanwhile.
+    """Make the indices that tables of an older package lack, and return their names.
+
+    Blocks, and keeps writers waiting meanwhile.
 
     The first result does not make them: in a large database that takes longer than a save may.
     """
@@ -260,8 +263,9 @@ def _sqlite_writer(path: Path, durable: bool) -> sa.Engine:
 
 
 class Database:
-    """Inserts results, as the sink of a `ResultBatcher`. On SQLite `durable` commits wait for the
-    disk.
+    """Inserts results, as the sink of a `ResultBatcher`.
+
+    On SQLite `durable` commits wait for the disk.
     """
 
     def __init__(
@@ -338,8 +342,9 @@ class Database:
         return self._connection
 
     def _sweep_if_due(self) -> None:
-        """Delete a few of the evaluations that are too old, with their results. The next batch
-        continues.
+        """Delete a few of the evaluations that are too old, with their results.
+
+        The next batch continues.
         """
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
             return
@@ -395,8 +400,9 @@ class Database:
 
 @contextlib.contextmanager
 def _holding_log(path: Path) -> Iterator[None]:
-    """Hold a connection open that cannot write. While it is open, closing another one does not
-    check-point SQLite's log.
+    """Hold a connection open that cannot write.
+
+    While it is open, closing another one does not check-point SQLite's log.
     """
     with contextlib.closing(open_sqlite(path, timeout_s=0.0, read_only=True)) as connection:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()  # reading takes its lock
@@ -404,8 +410,9 @@ def _holding_log(path: Path) -> Iterator[None]:
 
 
 def _without_replaced(connection: sa.Connection, items: Sequence[Rows]) -> list[Rows]:
-    """Delete the stored results that those of `items` replace. Return `items` without what later
-    ones of them replace.
+    """Delete the stored results that those of `items` replace.
+
+    Return `items` without what later ones of them replace.
 
     An answer is given again after a kill, with its truth, or by a request that was repeated. The
     id of a row cannot tell: ids sort by time, which readers of what is new rely on.

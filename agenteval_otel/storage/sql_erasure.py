@@ -72,8 +72,9 @@ def _erased(
 
 @contextlib.contextmanager
 def _turn(target: Target, connection: sa.Connection, *, dry_run: bool) -> Iterator[None]:
-    """Hold a transaction, on an SQLite file in turn with the processes that save. A dry run takes
-    no turn and begins no transaction.
+    """Hold a transaction, on an SQLite file in turn with the processes that save.
+
+    A dry run takes no turn and begins no transaction.
     """
     with contextlib.ExitStack() as stack:
         if not dry_run:
@@ -90,8 +91,9 @@ def _file_turn(target: Target) -> contextlib.AbstractContextManager[object]:
 
 
 def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
-    """Return the query for the evaluations that may be concerned. It is in the order of their ids,
-    behind the last one.
+    """Return the query for the evaluations that may be concerned.
+
+    It is in the order of their ids, behind the last one.
     """
     columns = EVALUATIONS.c
     if erasure.before is not None:
@@ -119,8 +121,9 @@ def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
 def _changed(
     connection: sa.Connection, candidates: Sequence[Any], erasure: Erasure
 ) -> tuple[list[str], list[Rows]]:
-    """Return the ids of the evaluations that are concerned or cannot be read. Return too the rows
-    that replace the concerned ones.
+    """Return the ids of the evaluations that are concerned or cannot be read.
+
+    Return too the rows that replace the concerned ones.
     """
     readable = dict(evaluations_in(connection, candidates, UnreadableRows()))
     gone = []
@@ -136,8 +139,9 @@ def _changed(
 
 
 def _compacted(target: Target) -> str:
-    """Rewrite an SQLite file and empty its log, which may hold old content. Return what is left to
-    do.
+    """Rewrite an SQLite file and empty its log, which may hold old content.
+
+    Return what is left to do.
     """
     assert target.path is not None
     try:

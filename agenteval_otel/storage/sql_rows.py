@@ -111,8 +111,9 @@ class StoredResult(Annotations):
 
 
 def rows_of(aggregated: AggregatedEvaluationResult, key: str | None = None) -> Rows:
-    """Return the rows of a result, with values that every database takes. There is no NUL, lone
-    surrogate, NaN or endless name.
+    """Return the rows of a result, with values that every database takes.
+
+    There is no NUL, lone surrogate, NaN or endless name.
     """
     key = key or f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     try:

@@ -37,8 +37,9 @@ class ScoreColumns(NamedTuple):
 
 
 def summarise(scores: ScoreColumns, count: int) -> list[UnitMean | None]:
-    """Return the weighted mean of each of `count` groups, as `UnitSums` does. A group without
-    scores has None.
+    """Return the weighted mean of each of `count` groups, as `UnitSums` does.
+
+    A group without scores has None.
     """
     values, weights, units, is_baseline, groups = scores
     groups = groups.astype(np.intp)  # once, and not in each call of `bincount`

@@ -42,8 +42,9 @@ class FastCounters:
 
 
 class Accounting:
-    """Outcomes by agent, results by status, failures by the part that broke. Cheap to add to, from
-    any thread.
+    """Outcomes by agent, results by status, failures by the part that broke.
+
+    Cheap to add to, from any thread.
 
     Agents and services that have no place in `names` count together under ``_other``.
 
@@ -74,8 +75,9 @@ class Accounting:
         return f"<Accounting {shown or 'no calls'}>"
 
     def outcome_counts(self, agent: str, origin: Labels = ()) -> dict[str, int]:
-        """Return the agent's outcomes, for ``counts[outcome] += 1``. A name that has a place gets
-        the same dictionary every time.
+        """Return the agent's outcomes, for ``counts[outcome] += 1``.
+
+        A name that has a place gets the same dictionary every time.
 
         `origin` are the attributes of the service that the agent is part of, where that is not this
         process.
@@ -87,8 +89,9 @@ class Accounting:
         return counts or self._outcomes.setdefault(place, dict.fromkeys(OUTCOMES, 0))
 
     def fast_counters(self, agent: str, origin: Labels = ()) -> FastCounters:
-        """Return the counters of the agent's calls that are not evaluated. They are counted beside
-        its outcomes. The object is the same every time.
+        """Return the counters of the agent's calls that are not evaluated.
+
+        They are counted beside its outcomes. The object is the same every time.
         """
         place = self.names.place(agent, origin)
         self._counts_at(place)
@@ -110,8 +113,9 @@ class Accounting:
         return {key: dict(counts) for key, counts in self._details.copy().items()}
 
     def conversation_counts(self, agent: str) -> dict[str, int]:
-        """Return the agent's closed conversations by outcome. The turns of a conversation are still
-        counted as calls.
+        """Return the agent's closed conversations by outcome.
+
+        The turns of a conversation are still counted as calls.
         """
         agent = self.names.agents.admit(agent)
         counts = self._conversations.get(agent)
@@ -129,8 +133,9 @@ class Accounting:
         self._requests[outcome] += 1
 
     def requests(self) -> dict[str, int]:
-        """Return the requests for an evaluation by outcome, with every outcome. Empty if there was
-        no request.
+        """Return the requests for an evaluation by outcome, with every outcome.
+
+        Empty if there was no request.
         """
         if not self._requests:
             return {}
@@ -138,6 +143,7 @@ class Accounting:
 
     def fail(self, part: str, times: int = 1) -> int:
         """Count a failure of a part, ours or the user's (``sampler``, ``storage:json_file``).
+
         Return the new total.
         """
         # In two steps, as above: several threads meet here, and a call between the load and the
@@ -147,8 +153,9 @@ class Accounting:
         return self.failures[part]
 
     def count_spans(self, outcome: str, count: int, scope: str = "") -> None:
-        """Count spans that ended in this one of `SPANS_OUTCOMES`. Spans that are not understood are
-        counted by their scope.
+        """Count spans that ended in this one of `SPANS_OUTCOMES`.
+
+        Spans that are not understood are counted by their scope.
         """
         if count <= 0:
             return
@@ -166,8 +173,9 @@ class Accounting:
         totals[key] += count
 
     def spans(self) -> dict[str, int]:
-        """Return the spans of other libraries by outcome, with every outcome. Empty if no span was
-        read.
+        """Return the spans of other libraries by outcome, with every outcome.
+
+        Empty if no span was read.
         """
         if (
             not self._spans

@@ -88,8 +88,9 @@ class Emission(NamedTuple):
 
 
 class Emitter:
-    """Emits results, with `OtlpStorageProvider`'s settings. On the background thread, but for
-    `agent_tracer_now`.
+    """Emits results, with `OtlpStorageProvider`'s settings.
+
+    On the background thread, but for `agent_tracer_now`.
     """
 
     def __init__(
@@ -186,14 +187,16 @@ class Emitter:
             self._instruments = Instruments(meter, self.readings, self.totals)
 
     def tracer(self) -> trace.Tracer | None:
-        """Return the tracer of run spans, and of agent spans that are written after their call. None if no
-        span is wanted or no provider is there.
+        """Return the tracer of run spans, and of agent spans that are written after their call.
+
+        None if no span is wanted or no provider is there.
         """
         return self.providers.tracer() if self.wants_spans else None
 
     def agent_tracer_now(self) -> trace.Tracer | None:
-        """Return the tracer of agent spans if it is there already or costs nothing. For the caller's
-        thread. None as for `tracer`.
+        """Return the tracer of agent spans if it is there already or costs nothing.
+
+        For the caller's thread. None as for `tracer`.
         """
         return self.providers.agent_tracer_now() if self.wants_spans else None
 
@@ -205,8 +208,10 @@ class Emitter:
         turns: Sequence[SpanContext] = (),
         key: SamplingKey = PROCESS_KEY,
     ) -> Span | None:
-        """Start the run span, before evaluators make spans of their own. Return None if no span is
-        wanted, no provider is there or the evaluated trace is not sampled.
+        """Start the run span, before evaluators make spans of their own.
+
+        Return None if no span is wanted, no provider is there or the evaluated trace is not
+        sampled.
         """
         if (tracer := self.tracer()) is None:
             return None
@@ -253,8 +258,9 @@ class Emitter:
         redact: Callable[[str], str] = str,
         about: Mapping[str, Any] | None = None,
     ) -> Emission:
-        """Build the emission of one response, for `send`. `scores` are its `score_attributes`.
-        Blocks while `redact` runs.
+        """Build the emission of one response, for `send`.
+
+        `scores` are its `score_attributes`. Blocks while `redact` runs.
 
         Only explanations are redacted here. Everything else is redacted already. `send` ends a
         `run_span` that was started before.
@@ -289,8 +295,9 @@ class Emitter:
         )
 
     def of_agent_span(self, emission: Emission) -> Mapping[str, Any] | None:
-        """Return what an open agent span may take of the results: what their run span would have. None
-        where they need a run span.
+        """Return what an open agent span may take of the results: what their run span would have.
+
+        None where they need a run span.
 
         They need one if a model was asked, if an evaluator failed, and if results have spans of
         their own or belong into another trace.
@@ -371,8 +378,9 @@ class Emitter:
             )
 
     def close(self) -> None:
-        """Shut our own providers down. Blocks for as long as the SDK takes. The next result builds
-        them anew.
+        """Shut our own providers down.
+
+        Blocks for as long as the SDK takes. The next result builds them anew.
         """
         self._instruments = None
         self.providers.close()
@@ -447,8 +455,9 @@ class Emitter:
         )
 
     def _write_spans(self, emission: Emission) -> int:
-        """Write the run span, and the spans of the results that are to have one. Return the number
-        of these results, 0 without a run span.
+        """Write the run span, and the spans of the results that are to have one.
+
+        Return the number of these results, 0 without a run span.
         """
         response = emission.response
         evaluated = emission.evaluated
@@ -547,8 +556,9 @@ def _second_of(second: int) -> str:
 
 
 def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of one result, without content. A failure has ``error.type`` and
-    neither score nor label.
+    """Return the attributes of one result, without content.
+
+    A failure has ``error.type`` and neither score nor label.
     """
     evaluator_id = result.evaluator_id or result.evaluator_type
     about = result.criterion_name, evaluator_id, result.evaluator_version, result.evaluator_kind
@@ -612,8 +622,9 @@ def _signature(
 
 
 def event_body(result: EvaluationResult) -> str:
-    """Return one short line that reads well by itself, such as ``tone fail (too_harsh)``. It has no
-    content.
+    """Return one short line that reads well by itself, such as ``tone fail (too_harsh)``.
+
+    It has no content.
     """
     if result.status == "failed":
         return _plain(
@@ -639,8 +650,10 @@ def score_attributes(results: Sequence[EvaluationResult]) -> dict[str, Any]:
 def run_attributes(
     response: Any, *, scores: Mapping[str, Any], common: Mapping[str, Any], with_content: bool
 ) -> dict[str, Any]:
-    """Return the attributes of the span that has the results. Annotations and scores are first and
-    core is last, because the SDK evicts the oldest beyond its limit.
+    """Return the attributes of the span that has the results.
+
+    Annotations and scores are first and core is last, because the SDK evicts the oldest beyond
+    its limit.
     """
     snapshot = response.input_snapshot if with_content else None
     content = (

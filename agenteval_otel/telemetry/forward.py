@@ -84,8 +84,10 @@ class EventStream:
         self._lost = self._reported = 0
 
     def prepare(self, on_outcome: Callable[[str, str], object]) -> None:
-        """Import at start what sending needs. Opens no connection. `on_outcome` gets an agent's
-        name and the outcome of one of its events, on any thread.
+        """Import at start what sending needs.
+
+        Opens no connection. `on_outcome` gets an agent's name and the outcome of one of its
+        events, on any thread.
         """
         self._on_outcome = on_outcome
         import agenteval_otel.telemetry.private  # noqa: F401
@@ -108,13 +110,15 @@ class EventStream:
         exporter.put(signal.name, (agent, event), signal.size_of(attributes))
 
     def flush(self, timeout_s: float) -> bool:
-        """Tell whether the sidecar has acknowledged everything since the last flush. Blocks for at
-        most `timeout_s`.
+        """Tell whether the sidecar has acknowledged everything since the last flush.
+
+        Blocks for at most `timeout_s`.
         """
         return self._flusher.flush(timeout_s)
 
     def shutdown(self, timeout_s: float) -> bool:
         """Send the waiting events, then count the rest as dropped, including those under way.
+
         Return False if the sidecar has not acknowledged everything since the last flush.
         """
         acknowledged = self.flush(timeout_s)
@@ -123,8 +127,9 @@ class EventStream:
         return acknowledged
 
     async def close(self) -> None:
-        """Send the waiting events as far as the sidecar takes them, and end the thread. Blocks the
-        calling thread. A later event starts another thread.
+        """Send the waiting events as far as the sidecar takes them, and end the thread.
+
+        Blocks the calling thread. A later event starts another thread.
         """
         exporter, self._exporter = self._exporter, None
         if exporter is not None:

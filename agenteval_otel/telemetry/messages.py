@@ -134,8 +134,9 @@ class SpanMessages:
         links: Sequence[Link] = (),
         start_time: int | None = None,
     ) -> NonRecordingSpan:
-        """Start a span, which is exported when it ends. Return a non-recording span if it is not
-        sampled.
+        """Start a span, which is exported when it ends.
+
+        Return a non-recording span if it is not sampled.
         """
         parent = trace.get_current_span(context).get_span_context()
         trace_id = parent.trace_id if parent.is_valid else self._ids.generate_trace_id()
@@ -168,8 +169,10 @@ class SpanMessages:
 
 
 class MessageSpan(NonRecordingSpan):
-    """A span of the emitter's. Of what evaluators may do to it, attributes, name and status are kept;
-    events, exceptions and links are not, and a log line says so. Any thread.
+    """A span of the emitter's.
+
+    Of what evaluators may do to it, attributes, name and status are kept; events, exceptions
+    and links are not, and a log line says so. Any thread.
     """
 
     def __init__(self, context: SpanContext, limits: Any, put: Put) -> None:
@@ -433,8 +436,9 @@ class MetricMessages:
         self._instruments.append(ObservedMessages(name, unit, description, callbacks))
 
     def collect(self, _: object = ()) -> Any:
-        """Return a request with what every instrument shows now. One that raises is left out. One
-        thread at a time.
+        """Return a request with what every instrument shows now.
+
+        One that raises is left out. One thread at a time.
         """
         request = type(self._envelope)()
         request.CopyFrom(self._envelope)
@@ -505,8 +509,9 @@ reset_in_child(SumDeltas.forget)
 
 
 class ObservedMessages:
-    """Shows what an instrument reads when metrics are collected. The attributes of one series come in
-    one order. One thread at a time.
+    """Shows what an instrument reads when metrics are collected.
+
+    The attributes of one series come in one order. One thread at a time.
 
     Args:
         callbacks: Give what it shows.
@@ -627,8 +632,9 @@ class HistogramMessages:
                 point.exemplars[bucket] = amount, now_ns, span_context
 
     def fill(self, metrics: Any, now_ns: int) -> None:
-        """Add the metric if there is a measurement. Its exemplars are then cleared, and of a delta its
-        points too.
+        """Add the metric if there is a measurement.
+
+        Its exemplars are then cleared, and of a delta its points too.
         """
         with self._lock:
             if not self._points:
@@ -666,8 +672,9 @@ _last: tuple[Context, SpanContext] = Context(), trace.INVALID_SPAN_CONTEXT
 
 
 def _span_context_of(context: Context | None) -> SpanContext:
-    """Return the context's span context. An empty context means the current one, as in the API.
-    Called on any thread.
+    """Return the context's span context.
+
+    An empty context means the current one, as in the API. Called on any thread.
 
     The last result is cached, because the telemetry of one response has the same context.
     """
@@ -690,8 +697,9 @@ def size_of(attributes: Mapping[str, Any]) -> int:
 
 
 def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) -> int:
-    """Add attributes as the SDK does: a key that is set again moves to the end. Return how many of
-    the oldest the limit removed.
+    """Add attributes as the SDK does: a key that is set again moves to the end.
+
+    Return how many of the oldest the limit removed.
     """
     if most is None or len(attributes) + len(more) <= most:
         for name in attributes.keys() & more.keys():

@@ -236,8 +236,9 @@ class ResultTotals:
         self._is_full = self._is_full_for_own = False
 
     def bounded(self, kind: str, value: str | None, limit: int | None = None) -> str | None:
-        """Return the value, or ``_other`` once too many were seen. Text from outside never makes
-        unbounded series.
+        """Return the value, or ``_other`` once too many were seen.
+
+        Text from outside never makes unbounded series.
         """
         if value is None:
             return None
@@ -296,8 +297,10 @@ class ResultTotals:
         *,
         unit: str | None = None,
     ) -> dict[str, str] | None:
-        """Add one result of an answer of this unit. With a known probability it is added to the
-        weighted sums too. Return the attributes of its score, or None if it is not scored.
+        """Add one result of an answer of this unit.
+
+        With a known probability it is added to the weighted sums too. Return the attributes
+        of its score, or None if it is not scored.
         """
         status = result.status
         if status not in ("scored", "failed"):
@@ -337,8 +340,9 @@ class ResultTotals:
         has_verdict: bool,
         dimensions: Labels,
     ) -> _Series:
-        """Return the series of a result. Some or all of its names, dimensions, model and label may
-        be ``_other``.
+        """Return the series of a result.
+
+        Some or all of its names, dimensions, model and label may be ``_other``.
         """
         place = (criterion, agent, model, label, has_verdict, dimensions)
         others = self._others_of(dimensions)
@@ -427,8 +431,10 @@ class ResultTotals:
     def _takes(
         self, series: _Series, has_verdict: bool, *, is_own: bool, always: bool = False
     ) -> bool:
-        """Count what the series add. Return False if they are over the process's limit. All later
-        series are then over it too, except with `always`.
+        """Count what the series add.
+
+        Return False if they are over the process's limit. All later series are then over it
+        too, except with `always`.
         """
         if (self._is_full_for_own if is_own else self._is_full) and not always:
             return False
@@ -478,8 +484,10 @@ class ResultTotals:
     def _add_of_unit(
         self, place: Labels, unit: str | None, amounts: tuple[float, float, float]
     ) -> None:
-        """Add to the sums over units. They have series once a unit has come again: until then each
-        answer is a unit, and the sums of answers say the same.
+        """Add to the sums over units.
+
+        They have series once a unit has come again: until then each answer is a unit, and
+        the sums of answers say the same.
         """
         added = self._units.add(place, unit, *amounts)
         before = self._of_units.get(place, (0.0,) * len(added))
@@ -562,8 +570,9 @@ class JudgeCounters:
             self.judges = weakref.WeakSet([*self.judges, *new])
 
     def add(self, call: JudgeCall) -> None:
-        """Add one question. Thread-safe: no `+=` contains a call, in which another thread could
-        add.
+        """Add one question.
+
+        Thread-safe: no `+=` contains a call, in which another thread could add.
         """
         self.know([call.judge])
         model = (names.JUDGE_MODEL, self.bounded("model of a judge", call.model) or "")
@@ -585,8 +594,9 @@ class JudgeCounters:
             totals.clear()
 
     def breakers(self) -> dict[Labels, float]:
-        """Return the breaker's state by judge. Several endpoints with one name have the worst
-        state.
+        """Return the breaker's state by judge.
+
+        Several endpoints with one name have the worst state.
         """
         states: dict[Labels, float] = {}
         for judge in list(self.judges):
@@ -632,8 +642,10 @@ class JudgeWatch(NamedTuple):
 
 
 class _SharedReadings:
-    """The shared evidence as metrics. All of one export are of one moment: a gain that was read later
-    than the losses of the same verdicts would make the bets unfair.
+    """The shared evidence as metrics.
+
+    All of one export are of one moment: a gain that was read later than the losses of the same
+    verdicts would make the bets unfair.
     """
 
     def __init__(self, read: Callable[[], SharedStates]) -> None:
@@ -641,8 +653,10 @@ class _SharedReadings:
         self._states: SharedStates | None = None
 
     def ages(self) -> dict[Labels, float]:
-        """Read the states anew and return their ages. The other instruments show the states that
-        were read here, because they are asked later.
+        """Read the states anew and return their ages.
+
+        The other instruments show the states that were read here, because they are asked
+        later.
         """
         self._states = self._read()
         return {_labels(*key): state.age_s for key, state in self._states.items()}
@@ -837,8 +851,10 @@ class Instruments:
     def record_score(
         self, result: EvaluationResult, scores: dict[str, str] | None, context: Context
     ) -> None:
-        """Record one result. `scores` are the attributes that `ResultTotals.add` returned, None for
-        skips and failures.
+        """Record one result.
+
+        `scores` are the attributes that `ResultTotals.add` returned, None for skips and
+        failures.
         """
         if scores is not None and result.normalized is not None:
             self._score.record(result.normalized, scores, context=context)

@@ -1,5 +1,6 @@
-"""Private providers, where the application has none of its own, and their exporter. The only module
-that meets the SDK.
+"""Private providers, where the application has none of its own, and their exporter.
+
+The only module that meets the SDK.
 
 The providers register no exit handlers: the SDK's may take 30 s. Its batch processors and exporters
 drop a batch after ten seconds without a receiver, discard the result, and take CPU time from the
@@ -87,9 +88,10 @@ def private_provider(
     resource: Resource | None = None,
     sums: SumDeltas | None = None,
 ) -> Any:
-    """Build a provider of one signal that emits to the exporter. Of traces these are two
-    (`OwnTracerProviders`). Without a resource it takes the one from the environment. `sums` remember
-    what an earlier provider of metrics has exported.
+    """Build a provider of one signal that emits to the exporter.
+
+    Of traces these are two (`OwnTracerProviders`). Without a resource it takes the one from the
+    environment. `sums` remember what an earlier provider of metrics has exported.
     """
     loaded = Signal(signal)
     exporter.add(loaded, target.sender(loaded))
@@ -293,8 +295,10 @@ class Exporter:
         self._collect_at = min(self._collect_at, max(soon, self._collected_at + _LEAST_BETWEEN_S))
 
     def put(self, name: str, item: object, size_bytes: int) -> None:
-        """Take an item of a signal. Never blocks. In a forked child nothing is taken, because it
-        has providers of its own.
+        """Take an item of a signal.
+
+        Never blocks. In a forked child nothing is taken, because it has providers of its
+        own.
         """
         if self._pid != os.getpid():
             return
@@ -312,8 +316,9 @@ class Exporter:
             self._worker.submit(self._export_all)
 
     def flush(self, *, with_metrics: bool = True) -> bool:
-        """Send on this thread what waits now, without rests. Return False if something of it still
-        waits.
+        """Send on this thread what waits now, without rests.
+
+        Return False if something of it still waits.
         """
         if with_metrics:
             self._collect_now()
@@ -392,7 +397,9 @@ class Exporter:
                     time.sleep(min(_REST_MAX_S, time.thread_time() - began))
 
     def _drop_oldest(self) -> bool:
-        """Make room. Cumulative metrics stay, because the newest replace them anyway. Return whether
+        """Make room.
+
+        Cumulative metrics stay, because the newest replace them anyway. Return whether
         something was dropped.
         """
         others = [stream for stream in list(self.streams.values()) if not stream.keeps_newest]
@@ -523,8 +530,9 @@ class _Stream:
         return True
 
     def drop_oldest(self, reason: str) -> bool:
-        """Drop the oldest batch, or the oldest item if there is no batch. Return False if nothing
-        waits.
+        """Drop the oldest batch, or the oldest item if there is no batch.
+
+        Return False if nothing waits.
         """
         oldest = self.queue.remove_oldest()
         if oldest:

@@ -52,8 +52,9 @@ class Tracers(NamedTuple):
 
 
 class Providers:
-    """Resolves tracers, event log and meter. Keeps those that were built, and looks for missing ones
-    again next time.
+    """Resolves tracers, event log and meter.
+
+    Keeps those that were built, and looks for missing ones again next time.
     """
 
     def __init__(
@@ -95,8 +96,9 @@ class Providers:
         }
 
     def lose(self, signal: str, reason: str, count: int = 1) -> None:
-        """Count items that will not arrive, for ``agenteval.export.lost``. The next flush returns
-        False.
+        """Count items that will not arrive, for ``agenteval.export.lost``.
+
+        The next flush returns False.
         """
         key = (signal, reason)
         # In two steps: several threads meet here, and a call between the load and the store would
@@ -131,8 +133,9 @@ class Providers:
         self._sums: Any = None
 
     def prepare(self) -> None:
-        """Import at start what private providers will need, if an endpoint is configured. Builds
-        nothing yet.
+        """Import at start what private providers will need, if an endpoint is configured.
+
+        Builds nothing yet.
         """
         if sdk_disabled():
             return
@@ -174,8 +177,9 @@ class Providers:
         return None if tracers is None else tracers.agents
 
     def agent_tracer_now(self) -> trace.Tracer | None:
-        """Return the tracer of agent spans if it is there already or costs no time to get. For the
-        caller's thread.
+        """Return the tracer of agent spans if it is there already or costs no time to get.
+
+        For the caller's thread.
         """
         tracers: Tracers | None = self._resolved.get("TRACES")
         if tracers is None and self._of_host("TRACES") is not None:
@@ -186,8 +190,9 @@ class Providers:
         return None if self.is_gone("TRACES") else self._resolve("TRACES", _tracers_of)
 
     def takes_late_spans(self) -> bool:
-        """Tell whether a span may end later, on another thread. It may not with foreign processors,
-        which may act on it in the handler.
+        """Tell whether a span may end later, on another thread.
+
+        It may not with foreign processors, which may act on it in the handler.
         """
         own = self._private.get("TRACES")
         provider = self._explicit["TRACES"] or (
@@ -201,15 +206,17 @@ class Providers:
         return late[2]
 
     def has_room(self) -> bool:
-        """Tell whether the host's span and log processors take what the next answer emits. Also
-        True if they have been full for seconds. Background thread only.
+        """Tell whether the host's span and log processors take what the next answer emits.
+
+        Also True if they have been full for seconds. Background thread only.
         """
         hosts = [host for signal, host in self._hosts.items() if signal != "METRICS"]
         return self.backpressure.has_room(hosts) or self.backpressure.is_stuck()
 
     def has_room_for_spans(self) -> bool:
-        """Return False while the host's processors have been full for seconds. Our own spans are
-        then left out.
+        """Return False while the host's processors have been full for seconds.
+
+        Our own spans are then left out.
         """
         return not self.backpressure.is_stuck()
 
@@ -225,8 +232,9 @@ class Providers:
             self._exporter.collect_soon()
 
     def flush(self, timeout_s: float, *, with_metrics: bool = True) -> bool:
-        """Have the providers export what they hold, in a thread of its own. The SDK does not keep
-        its own time limits.
+        """Have the providers export what they hold, in a thread of its own.
+
+        The SDK does not keep its own time limits.
 
         False when the time ran out, something waits for a receiver that is away, anything was lost
         since the last flush, or a processor of the application's is full, shut down or absent. A
@@ -247,8 +255,9 @@ class Providers:
         return complete and losses == reported
 
     def close(self) -> None:
-        """Shut the private providers down on this thread, however long the SDK takes. They are
-        built anew if needed.
+        """Shut the private providers down on this thread, however long the SDK takes.
+
+        They are built anew if needed.
         """
         private, self._private, self._resolved, self._hosts = self._private, {}, {}, {}
         exporter, self._exporter = self._exporter, None
@@ -274,8 +283,9 @@ class Providers:
         return resolved
 
     def _build(self, signal: str) -> Any:
-        """Build a private provider. Return None, for good, if it cannot be built: an invalid
-        endpoint or protocol.
+        """Build a private provider.
+
+        Return None, for good, if it cannot be built: an invalid endpoint or protocol.
         """
         if signal in self._unbuildable:
             return None
@@ -404,8 +414,9 @@ def _seen(provider: object) -> tuple[Any, ...] | None:
 
 
 def is_batch_processor(processor: object) -> bool:
-    """Tell whether it is the SDK's own batch processor, or that of our private providers. Neither
-    acts on a span's start.
+    """Tell whether it is the SDK's own batch processor, or that of our private providers.
+
+    Neither acts on a span's start.
     """
     return _is_ours(processor) or _is_of_sdk(processor)
 

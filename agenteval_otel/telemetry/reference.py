@@ -52,8 +52,9 @@ def explanation_of_log_line(line: LogLine) -> Explanation:
 
 
 def explanation_of_failure(part: str) -> Explanation | None:
-    """Return the explanation of a part as it was counted, such as ``storage:json_file``. None for
-    an unknown part.
+    """Return the explanation of a part as it was counted, such as ``storage:json_file``.
+
+    None for an unknown part.
     """
     by_kind = {
         known.partition(":")[0]: explanation for known, explanation in reversed(FAILURES.items())
@@ -62,8 +63,9 @@ def explanation_of_failure(part: str) -> Explanation | None:
 
 
 def explanation_of_error(error_type: str) -> Explanation:
-    """Return the explanation of an `error.type`. For an unknown value it says that the value names
-    the exception.
+    """Return the explanation of an `error.type`.
+
+    For an unknown value it says that the value names the exception.
     """
     other = Explanation(**_TEXTS["other_error" if error_type == names.OTHER else "unknown_error"])
     means = other.means.format(error_type=error_type, limit=names.MAX_ERROR_TYPES)

@@ -1,6 +1,7 @@
-"""Spans and events. Outside any trace the handler gets its own ``invoke_agent`` span, which takes
-the results if they are there when it ends. Else the run span, a child of the evaluated span, carries
-them.
+"""Spans and events.
+
+Outside any trace the handler gets its own ``invoke_agent`` span, which takes the results if they
+are there when it ends. Else the run span, a child of the evaluated span, carries them.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ tenth of the CPU time of an answer, and the values are ours.
 
 
 def own_service_version() -> str | None:
-    """Return the version of this process's service, from the application's tracer provider. Without
-    a provider with a resource it is from the environment. None if it is unknown.
+    """Return the version of this process's service, from the application's tracer provider.
+
+    Without a provider with a resource it is from the environment. None if it is unknown.
     """
     attributes = getattr(getattr(trace.get_tracer_provider(), "resource", None), "attributes", None)
     if not isinstance(attributes, Mapping):
@@ -74,8 +76,9 @@ def open_agent_span(
 def add_to_agent_span(
     span: Span, attributes: Mapping[str, Any], results: Mapping[str, Any] | None = None
 ) -> bool:
-    """Set on the agent's span, which is ended next, what is known of its answer. Return whether it
-    has taken the results.
+    """Set on the agent's span, which is ended next, what is known of its answer.
+
+    Return whether it has taken the results.
 
     Results are taken all together or not at all. Nothing that the application's code has set is
     replaced, or pushed out as the SDK does beyond its limit. Where the limit cannot be seen, because
@@ -107,8 +110,9 @@ def _without(attributes: Mapping[str, Any], left_out: Container[str]) -> dict[st
 
 
 def end_agent_span(span: Span, *, ended_ns: int, error_type: str | None) -> None:
-    """End the agent's span, in every case, with its true end. An exception adds its type, never its
-    text.
+    """End the agent's span, in every case, with its true end.
+
+    An exception adds its type, never its text.
     """
     try:
         if error_type is not None:
@@ -132,8 +136,9 @@ def open_run_span(
     turns: Sequence[SpanContext] = (),
     context: Context | None = None,
 ) -> Span | None:
-    """Start the run span ``evaluation {agent}``, linked to `turns`. Return None if the evaluated
-    trace is not sampled.
+    """Start the run span ``evaluation {agent}``, linked to `turns`.
+
+    Return None if the evaluated trace is not sampled.
 
     `context` is the evaluated span's, where the caller has it.
     """
@@ -200,8 +205,9 @@ class SuiteSpan:
 def context_of_evaluation(
     run_span: Span | None, evaluated: SpanContext | None, key: SamplingKey
 ) -> Context | None:
-    """Return the context in which evaluators run. It is below the run span, and marked for readers
-    of the spans of their calls.
+    """Return the context in which evaluators run.
+
+    It is below the run span, and marked for readers of the spans of their calls.
 
     None if there is no span at all.
     """
@@ -214,8 +220,9 @@ def context_of_evaluation(
 
 
 def marked_context(span_context: SpanContext | None, key: SamplingKey) -> SpanContext | None:
-    """Return the span context with the trace's mark in its trace state. Child spans inherit it, in
-    other processes too.
+    """Return the span context with the trace's mark in its trace state.
+
+    Child spans inherit it, in other processes too.
     """
     if span_context is None:
         return None
@@ -245,8 +252,9 @@ def attach_marked(key: SamplingKey) -> None:
 
 
 def reference_of(span_context: SpanContext | None) -> SpanReference | None:
-    """Return a span context as a reference that can be stored. None for no span context and for an
-    invalid one.
+    """Return a span context as a reference that can be stored.
+
+    None for no span context and for an invalid one.
     """
     if span_context is None or not span_context.is_valid:
         return None
@@ -270,8 +278,9 @@ def context_of_span(span_context: SpanContext | None) -> Context:
 
 
 def span_context_of(reference: SpanReference | None) -> SpanContext | None:
-    """Return the span context that was stored as a reference, with its real flags. None without a
-    reference.
+    """Return the span context that was stored as a reference, with its real flags.
+
+    None without a reference.
     """
     if reference is None:
         return None

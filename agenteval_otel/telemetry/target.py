@@ -103,8 +103,9 @@ class OtlpTarget:
         self._headers = headers
 
     def is_configured(self, signal: str) -> bool:
-        """Tell whether an endpoint is known for the signal, and its exporter is not ``none``. The
-        signal is ``TRACES``, ``LOGS`` or ``METRICS``.
+        """Tell whether an endpoint is known for the signal, and its exporter is not ``none``.
+
+        The signal is ``TRACES``, ``LOGS`` or ``METRICS``.
         """
         return not is_off(signal) and bool(self._address(signal))
 
@@ -155,8 +156,9 @@ class OtlpTarget:
         )
 
     def preload(self, signal: str) -> None:
-        """Import what a sender of the signal needs. Nothing of it can be imported at the process's
-        exit.
+        """Import what a sender of the signal needs.
+
+        Nothing of it can be imported at the process's exit.
         """
         Signal(signal)
         import_module("requests" if self.protocol(signal).startswith("http") else "grpc")
@@ -193,8 +195,9 @@ def direct_sender(
 
 
 def is_endpoint(url: str) -> bool:
-    """Tell whether it is ``http://HOST:PORT`` or ``https://...``. Without a scheme gRPC would try
-    TLS and fail.
+    """Tell whether it is ``http://HOST:PORT`` or ``https://...``.
+
+    Without a scheme gRPC would try TLS and fail.
     """
     try:
         parts = urlsplit(url)
@@ -212,8 +215,9 @@ def is_off(signal: str, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
-    """Tell whether the environment switches every signal off. A process without an endpoint is not
-    switched off.
+    """Tell whether the environment switches every signal off.
+
+    A process without an endpoint is not switched off.
     """
     return sdk_disabled(environ) or all(is_off(signal, environ) for signal in SIGNALS)
 
@@ -274,8 +278,9 @@ def _variable(signal: str, name: str) -> str:
 
 
 def _parsed_headers(signal: str, text: str) -> dict[str, str]:
-    """Return the headers of a variable: URL-encoded ``name=value``, separated by commas. Other
-    entries are left out, and not shown in the log.
+    """Return the headers of a variable: URL-encoded ``name=value``, separated by commas.
+
+    Other entries are left out, and not shown in the log.
     """
     headers: dict[str, str] = {}
     for entry in filter(str.strip, text.split(",")):

@@ -65,8 +65,10 @@ class CassetteJudge(Judge, type="cassette"):
         return verdicts
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """Return the recorded verdict, with nothing used. Without one, return and record the
-        judge's own verdict if `record` is set, else raise `JudgeError`.
+        """Return the recorded verdict, with nothing used.
+
+        Without one, return and record the judge's own verdict if `record` is set, else
+        raise `JudgeError`.
         """
         source = f"{request.fingerprint or request.prompt}\0{self.recorded.fingerprint_source()}"
         question = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]

@@ -1,5 +1,6 @@
-"""Contract checks: run them against your own parts. Each raises AssertionError with the violated
-condition.
+"""Contract checks: run them against your own parts.
+
+Each raises AssertionError with the violated condition.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ def check_component(component: Component, contract: type[Component]) -> None:
 def check_evaluator(
     evaluator: Evaluator, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS
 ) -> None:
-    """Check that an evaluator returns results only for its own, requested criteria. Scores have to
-    be finite and repeatable, and normalized scores in [0, 1].
+    """Check that an evaluator returns results only for its own, requested criteria.
+
+    Scores have to be finite and repeatable, and normalized scores in [0, 1].
 
     It has to declare its criteria. Otherwise they depend on the input.
     """
@@ -114,8 +116,10 @@ def _evaluate(evaluator: Evaluator, evaluation_input: EvaluationInput) -> list[E
 
 
 def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000) -> None:
-    """Check that a sampler answers every draw, however much is known. The decision is settled in
-    the end: a known outcome, a reason, and a probability in [0, 1] or None.
+    """Check that a sampler answers every draw, however much is known.
+
+    The decision is settled in the end: a known outcome, a reason, and a probability in [0, 1]
+    or None.
     """
     step = RANDOMNESS_RANGE // draws
     for index in range(draws):
@@ -169,8 +173,9 @@ def check_storage(storage: EvaluationStorageProvider) -> None:
 
 
 def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
-    """Check that an embedder returns a row for each text, of length 1 or all zeros. The empty text
-    has zeros. The other texts do not change a row.
+    """Check that an embedder returns a row for each text, of length 1 or all zeros.
+
+    The empty text has zeros. The other texts do not change a row.
     """
     rows = _rows(embedder, texts)
     assert len(rows) == len(texts), "one row a text"
@@ -191,8 +196,9 @@ def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
 def check_ground_truth(
     store: GroundTruthStore, inputs: Sequence[EvaluationInput] = _AWKWARD_INPUTS
 ) -> None:
-    """Check that a store returns a `GroundTruth` or None for every input. It has to be the same
-    each time, and None without a prompt.
+    """Check that a store returns a `GroundTruth` or None for every input.
+
+    It has to be the same each time, and None without a prompt.
     """
     for evaluation_input in (*inputs, *(EvaluationInput(prompt=prompt) for prompt in _PROMPTS)):
         ground_truth = _settled(store.find(evaluation_input))

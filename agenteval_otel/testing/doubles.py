@@ -138,8 +138,9 @@ _LOCK = ForkSafeLock()
 
 
 class ScriptedJudge(Judge, type="scripted"):
-    """Answers from a script: the replies in order, then the fallback. Sends nothing and costs
-    nothing.
+    """Answers from a script: the replies in order, then the fallback.
+
+    Sends nothing and costs nothing.
 
     Replies are parsed as a model's are, so a text that is no JSON object fails in the same way.
     Several threads and loops may use it; the order is then that of their requests.
@@ -174,8 +175,9 @@ class ScriptedJudge(Judge, type="scripted"):
         return tuple(self._requests)
 
     async def judge(self, request: JudgeRequest) -> Verdict:
-        """Return the next reply of the script. Raises `JudgeError` if the script says so, or the
-        reply is not one JSON object.
+        """Return the next reply of the script.
+
+        Raises `JudgeError` if the script says so, or the reply is not one JSON object.
         """
         with _LOCK:
             number = len(self._requests)

@@ -23,8 +23,9 @@ _TEXT = 200
 def check_expected(
     aggregated: AggregatedEvaluationResult, expect: Mapping[str, Expected] | None = None
 ) -> None:
-    """Check that each criterion is as in `expect`, else passed or skipped. Without `expect`, not
-    all may skip.
+    """Check that each criterion is as in `expect`, else passed or skipped.
+
+    Without `expect`, not all may skip.
 
     Raises:
         AssertionError: With a line for each criterion that is not: what was expected, what came,
@@ -71,8 +72,10 @@ def check_expected(
 
 
 def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
-    """Return what differs. None if the result is as expected. None too if its evaluator is only
-    tried and `expected` is None.
+    """Return what differs.
+
+    None if the result is as expected. None too if its evaluator is only tried and `expected` is
+    None.
     """
     if result.shadow and expected is None:
         return None

@@ -134,8 +134,9 @@ def _completion(exchange: Exchange) -> Json:
 
 
 def _completion_events(exchange: Exchange) -> Events:
-    """Return the completion in chunks, then ``[DONE]``. The usage is in a last chunk if the request
-    includes it.
+    """Return the completion in chunks, then ``[DONE]``.
+
+    The usage is in a last chunk if the request includes it.
     """
     reply = exchange.reply
     deltas: list[Json] = [{"role": "assistant", "content": "", "refusal": None}]
@@ -229,8 +230,9 @@ def _message(exchange: Exchange) -> Json:
 
 
 def _message_events(exchange: Exchange) -> Events:
-    """Return the message in pieces. They are start, the blocks with their deltas, the stop reason
-    with the usage, and stop.
+    """Return the message in pieces.
+
+    They are start, the blocks with their deltas, the stop reason with the usage, and stop.
     """
     reply = exchange.reply
     events: list[Any] = [
@@ -334,8 +336,9 @@ def _response(exchange: Exchange) -> Json:
 
 
 def _response_events(exchange: Exchange) -> Events:
-    """Return the response in pieces. They are created, the items with their deltas, and at the end
-    the whole response again.
+    """Return the response in pieces.
+
+    They are created, the items with their deltas, and at the end the whole response again.
     """
     whole = _response(exchange)
     begun = _response_head(exchange)

@@ -77,8 +77,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def agenteval_settings(pytestconfig: pytest.Config) -> Settings:
-    """Load the settings from the file of the ini option ``agenteval_settings``. Without it, from
-    that of AGENTEVAL_SETTINGS.
+    """Load the settings from the file of the ini option ``agenteval_settings``.
+
+    Without it, from that of AGENTEVAL_SETTINGS.
     """
     from agenteval_otel.config.load import load_settings
 
@@ -89,8 +90,9 @@ def agenteval_settings(pytestconfig: pytest.Config) -> Settings:
 def agenteval_config(
     pytestconfig: pytest.Config, agenteval_settings: Settings | Mapping[str, Any]
 ) -> EvaluationRunConfig:
-    """Return what `assert_evaluation` runs. It has the evaluators and criteria of the settings,
-    with recorded judges.
+    """Return what `assert_evaluation` runs.
+
+    It has the evaluators and criteria of the settings, with recorded judges.
     """
     from agenteval_otel.config import Settings
     from agenteval_otel.config.process import build, run_fields
@@ -118,9 +120,10 @@ def agenteval_config(
 
 @pytest.fixture
 def agenteval_judge(request: pytest.FixtureRequest) -> Callable[..., Judge]:
-    """Make judges. ``agenteval_judge(replies=[...])`` answers from a script (the fields of
-    `ScriptedJudge`). ``agenteval_judge(judge)`` answers with the verdicts that are recorded for the
-    test's file.
+    """Make judges.
+
+    ``agenteval_judge(replies=[...])`` answers from a script (the fields of `ScriptedJudge`).
+    ``agenteval_judge(judge)`` answers with the verdicts that are recorded for the test's file.
     """
 
     def make(judge: object = None, /, **script: Any) -> Judge:

@@ -1,5 +1,6 @@
-"""The pages as an ASGI application over Starlette and Jinja. Handlers block, so they run on
-Starlette's threads.
+"""The pages as an ASGI application over Starlette and Jinja.
+
+Handlers block, so they run on Starlette's threads.
 """
 
 from __future__ import annotations
@@ -378,8 +379,9 @@ class Pages:
             )
 
     def _run(self, query: Mapping[str, str]) -> str | None:
-        """Return the run that a page is of, or the last run if none is named. The result is None
-        without runs.
+        """Return the run that a page is of, or the last run if none is named.
+
+        The result is None without runs.
         """
         runs = self.settings.runs
         return None if runs is None else runs.check(query.get("run") or runs.names[-1], "run")

@@ -43,6 +43,7 @@ def check_assets() -> None:
 
 def fetch(folder: Path = VENDOR) -> None:
     """Fetch the packages with ``npm pack``, check them, and keep the files that the pages use.
+
     Blocks.
 
     Raises `ConfigurationError` if npm is missing or fails, or if a package differs from the pinned

@@ -84,8 +84,9 @@ class Figure(NamedTuple):
 
 
 class ResultColumns:
-    """The results of a place, the newest `max_results` of them; reading blocks. `runs` are those
-    that it holds.
+    """The results of a place, the newest `max_results` of them; reading blocks.
+
+    `runs` are those that it holds.
 
     Usable from any thread, but by one at a time: new results go into the same arrays.
     """
@@ -123,8 +124,9 @@ class ResultColumns:
     def refresh(
         self, *, at_once: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> None:
-        """Read what is new, at most twice a second unless `at_once`. Read all again every quarter
-        of an hour.
+        """Read what is new, at most twice a second unless `at_once`.
+
+        Read all again every quarter of an hour.
 
         Raises `StorageError`. The next call tries again.
         """
@@ -295,8 +297,9 @@ class ResultColumns:
         return ScoreColumns(values, weights, self.units()[rows], self["is_baseline"][rows], groups)
 
     def units(self) -> NDArray[Any]:
-        """Return the number of each row's conversation or trace, from 0. They are numbered again
-        once there are new rows.
+        """Return the number of each row's conversation or trace, from 0.
+
+        They are numbered again once there are new rows.
         """
         version, codes = self._numbered
         if version != self.version:

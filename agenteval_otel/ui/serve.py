@@ -76,8 +76,9 @@ def listener(port: int, option: str = "--port") -> socket.socket:
 def serve(
     app: Callable[..., Any], listening: socket.socket, on_start: Callable[[], object]
 ) -> None:
-    """Answer until SIGINT or SIGTERM. `on_start` is called before the server runs: the socket
-    listens already.
+    """Answer until SIGINT or SIGTERM.
+
+    `on_start` is called before the server runs: the socket listens already.
     """
     server = _server(app)
     before = {

@@ -71,8 +71,9 @@ def shifts_of(
 
 
 def _rows_of_evaluation(columns: ResultColumns, evaluation_id: str) -> Rows:
-    """Return the rows of an evaluation, which lie together. There are none if it is not in
-    memory.
+    """Return the rows of an evaluation, which lie together.
+
+    There are none if it is not in memory.
     """
     ids = columns["evaluation_id"]
     wanted = bytes.fromhex(evaluation_id)

@@ -151,8 +151,9 @@ class CriterionView(NamedTuple):
 
     @property
     def objective_met(self) -> bool | None:
-        """Tell whether the pass rate meets the objective. The result is None if no rate may be
-        shown.
+        """Tell whether the pass rate meets the objective.
+
+        The result is None if no rate may be shown.
         """
         if self.objective is None or self.passes is None or not self.passes.estimate.is_known:
             return None
@@ -287,8 +288,9 @@ def criterion(
 def groups_of(
     columns: ResultColumns, rows: Rows, dimension: str, *, rate: bool
 ) -> list[ResultGroup]:
-    """Return the largest groups of these rows by a column of names. All beyond a dozen are one
-    group.
+    """Return the largest groups of these rows by a column of names.
+
+    All beyond a dozen are one group.
     """
     codes = columns[dimension][rows]
     counts = np.bincount(codes)
@@ -312,9 +314,7 @@ def groups_of(
 
 
 def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[float]]:
-    """Return where twenty equal ranges of the normalized scores begin, and their weighted
-    shares.
-    """
+    """Return where twenty equal ranges of the normalized scores begin, and their weighted shares."""
     values = columns["normalized"][rows]
     kept = ~np.isnan(values)
     counts, edges = np.histogram(

@@ -64,8 +64,9 @@ class ConversationKey(NamedTuple):
 
 
 class Conversation:
-    """Turns of one conversation, compressed. Closed it has an `end`, and gives its input and its
-    spans.
+    """Turns of one conversation, compressed.
+
+    Closed it has an `end`, and gives its input and its spans.
 
     Attributes:
         unpacked_bytes: What its turns take while they are evaluated.
@@ -117,16 +118,18 @@ class Conversation:
         return sorted(self._turns, key=lambda turn: turn[:8])
 
     def input(self) -> EvaluationInput:
-        """Return all turns as one input, in the order in which they began. The order in which they
-        came does not count.
+        """Return all turns as one input, in the order in which they began.
+
+        The order in which they came does not count.
         """
         return EvaluationInput(
             conversation=[unpacked(memoryview(turn)[_HEAD.size :]) for turn in self._in_order()]
         )
 
     def spans(self, trace_state: TraceState | None = None) -> list[SpanContext]:
-        """Return the evaluated spans of the turns that have one, in order. Each of them gets
-        `trace_state`, which is that of the last one.
+        """Return the evaluated spans of the turns that have one, in order.
+
+        Each of them gets `trace_state`, which is that of the last one.
         """
         heads = (_HEAD.unpack_from(turn) for turn in self._in_order())
         return [
@@ -143,8 +146,9 @@ class Conversation:
 
 
 def packed(evaluation_input: EvaluationInput, left_out: set[str] = _LEFT_OUT) -> bytes:
-    """Return the input's fields but some as compressed JSON: 20 us for a short one. Raises if a
-    value has no form in JSON.
+    """Return the input's fields but some as compressed JSON: 20 us for a short one.
+
+    Raises if a value has no form in JSON.
     """
     text = evaluation_input.__pydantic_serializer__.to_json(
         evaluation_input, exclude_none=True, exclude=left_out
@@ -198,8 +202,9 @@ class ConversationAssembler:
         probability: float | None,
         now_s: float,
     ) -> tuple[list[Conversation], bool]:
-        """Take a turn. Return the conversations that are closed by it, and whether there was room
-        for it.
+        """Take a turn.
+
+        Return the conversations that are closed by it, and whether there was room for it.
 
         Without room, the turn's conversation is dropped. `now_s` is this process's clock:
         `started_ns` may be another host's, and only puts turns into order.
@@ -284,8 +289,9 @@ class ConversationAssembler:
         return min(heads, default=None)
 
     def _makes_room(self, size_bytes: int, closed: list[Conversation], *, is_new: bool) -> bool:
-        """Tell whether the bytes were reserved. Where room is missing, close the conversations that
-        were quiet the longest.
+        """Tell whether the bytes were reserved.
+
+        Where room is missing, close the conversations that were quiet the longest.
         """
         too_many = is_new and len(self) >= self.settings.max_open
         for _ in range(_MOST_EVICTED):

@@ -24,8 +24,9 @@ _FIRST_BUCKETS: Final = 256
 
 
 class RecentSpans:
-    """Remembers spans for `window_s` seconds, or for as long as `max_bytes` suffice. Not
-    thread-safe.
+    """Remembers spans for `window_s` seconds, or for as long as `max_bytes` suffice.
+
+    Not thread-safe.
 
     Of a span eight bytes are kept: the upper 64 of the 256 bits of its ids' product with a random
     odd number of this process (multiply-shift hashing). Two different spans have the same eight
@@ -97,8 +98,9 @@ class RecentSpans:
         return (product >> 192) & 0xFFFF_FFFF_FFFF_FFFF
 
     def _begin(self, now_s: float) -> None:
-        """Begin a generation, for as many spans as came in the one before. Forget the oldest if
-        there are enough.
+        """Begin a generation, for as many spans as came in the one before.
+
+        Forget the oldest if there are enough.
         """
         buckets = max(_FIRST_BUCKETS, self._generations[-1].spans // _SPANS_PER_BUCKET)
         self._generations.append(_Generation(now_s, 1 << (buckets - 1).bit_length()))
@@ -109,8 +111,9 @@ class RecentSpans:
 
 
 class _Generation:
-    """The spans of some time, by the lowest bits of their fingerprint. A set of Python would take
-    seven times the memory.
+    """The spans of some time, by the lowest bits of their fingerprint.
+
+    A set of Python would take seven times the memory.
     """
 
     __slots__ = ("began_s", "buckets", "mask", "spans")

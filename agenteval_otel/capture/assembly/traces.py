@@ -44,8 +44,9 @@ class _Trace:
 
 
 class TraceAssembler:
-    """Puts spans together by trace. Not thread-safe: one thread adds spans and takes traces. Raises
-    nothing.
+    """Puts spans together by trace.
+
+    Not thread-safe: one thread adds spans and takes traces. Raises nothing.
 
     A trace is complete when it was quiet for `quiet_s` and has the span of an agent, or of a model
     call whose parent is there or that has none. Where the parent of a model call has not come, an
@@ -136,8 +137,9 @@ class TraceAssembler:
     def add_event(
         self, event: ReadEvent, trace_id: int, span_id: int, size_bytes: int, now_s: float
     ) -> bool:
-        """Take an event that came apart from its span, as a log record. Return False only if there
-        is no room for it.
+        """Take an event that came apart from its span, as a log record.
+
+        Return False only if there is no room for it.
         """
         if not self._has_room(size_bytes):
             return False
@@ -163,6 +165,7 @@ class TraceAssembler:
 
     def shorten_wait(self, seconds: float) -> None:
         """Shorten the wait for a parent of the traces that are here, unless another span comes.
+
         They have waited for `seconds` in an earlier process.
         """
         for trace in (*self._active.values(), *self._waiting.values()):
@@ -201,8 +204,9 @@ class TraceAssembler:
         return self._active.get(trace_id) or self._waiting.get(trace_id)
 
     def _has_finished(self, trace_id: int) -> bool:
-        """Tell whether an answer of the trace was finished lately. It is looked up once a trace, as
-        it takes time.
+        """Tell whether an answer of the trace was finished lately.
+
+        It is looked up once a trace, as it takes time.
         """
         trace = self._open(trace_id)
         if trace is not None:
@@ -210,8 +214,9 @@ class TraceAssembler:
         return self._finished.knows(trace_id, ANY_SPAN)
 
     def _comes_late(self, span: ReadSpan) -> bool:
-        """Tell whether the span was taken before, or is below a span that was. Then that one stays
-        known.
+        """Tell whether the span was taken before, or is below a span that was.
+
+        Then that one stays known.
         """
         finished = self._finished
         trace_id = span.trace_id
@@ -252,8 +257,9 @@ class TraceAssembler:
     def take(
         self, now_s: float, *, quiet_s: float | None = None, max_age_s: float | None = None
     ) -> Iterator[AssembledTrace]:
-        """Take the traces that are complete. `quiet_s` and `max_age_s` replace those of the
-        assembler.
+        """Take the traces that are complete.
+
+        `quiet_s` and `max_age_s` replace those of the assembler.
         """
         self._finished.advance(now_s)
         for trace_id, trace in _quiet(
@@ -355,8 +361,9 @@ def _quiet(
 
 
 def _roles(spans: list[ReadSpan]) -> tuple[set[int], bool]:
-    """Return the ids of the spans of answers, and whether to wait for a parent. There are no ids if
-    nothing is evaluated.
+    """Return the ids of the spans of answers, and whether to wait for a parent.
+
+    There are no ids if nothing is evaluated.
     """
     roles = {
         span.span_id: role

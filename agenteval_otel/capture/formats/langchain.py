@@ -63,8 +63,10 @@ def read_message_chunk(reading: Reading, chunk: object) -> bool:
 
 @response_format("langgraph", stream=True)
 def read_graph_chunk(reading: Reading, chunk: object) -> bool:
-    """Read what a graph streams: ``(message, metadata)`` or ``(mode, payload)``. Either may have a
-    namespace before it. It may also be an update of some nodes, or the whole state as it is now.
+    """Read what a graph streams: ``(message, metadata)`` or ``(mode, payload)``.
+
+    Either may have a namespace before it. It may also be an update of some nodes, or the whole
+    state as it is now.
     """
     if kind_of(chunk) in _MODES and field(chunk, "ns") is not None:
         return read_graph_chunk(reading, field(chunk, "data"))

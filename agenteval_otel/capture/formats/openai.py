@@ -186,8 +186,9 @@ def read_response_event(reading: Reading, event: object) -> bool:
 
 @response_format("openai_helper", stream=True, fields=("chunk", "snapshot"))
 def read_helper_event(reading: Reading, event: object) -> bool:
-    """Read an event of the client's stream helper. It is a chunk with the answer so far beside it,
-    or an echo of the chunks.
+    """Read an event of the client's stream helper.
+
+    It is a chunk with the answer so far beside it, or an echo of the chunks.
     """
     kind = kind_of(event)
     has_snapshot = field(event, "snapshot") is not None

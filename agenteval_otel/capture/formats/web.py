@@ -85,6 +85,7 @@ class RequestBody:
 
     def read(self) -> Any:
         """Return the value of a body, or the fields of a form or (without a body) of the query.
+
         Background thread only.
         """
         if self.body and self.content_type != FORM:
@@ -134,8 +135,9 @@ def _is_socket(annotation: object) -> bool:
 
 
 def streamed_body(answer: object) -> tuple[str, Any] | None:
-    """Return the name by which another body is set, and the pieces of the streamed body. Return
-    None for every other object.
+    """Return the name by which another body is set, and the pieces of the streamed body.
+
+    Return None for every other object.
     """
     for base in bases_of(type(answer)):
         place = module_of(base).partition(".")[0], name_of(base)

@@ -90,8 +90,9 @@ class Refusal(NamedTuple):
 
 
 def attempt(work: Callable[[], T]) -> T | Refusal:
-    """Return what the work gives, or why it was refused, as plain values. An exception would keep
-    frames, with the body in them.
+    """Return what the work gives, or why it was refused, as plain values.
+
+    An exception would keep frames, with the body in them.
     """
     try:
         return work()
@@ -105,8 +106,9 @@ def attempt(work: Callable[[], T]) -> T | Refusal:
 
 
 class Decoding:
-    """The bodies that have come and are not decoded yet, of all receivers. Used on their event loop
-    alone.
+    """The bodies that have come and are not decoded yet, of all receivers.
+
+    Used on their event loop alone.
     """
 
     def __init__(self, max_request_bytes: int) -> None:
@@ -125,8 +127,9 @@ class Decoding:
 
     @contextlib.contextmanager
     def body(self) -> Iterator[Callable[[int], bool]]:
-        """Count a body's memory during the block. The function adds bytes and returns False if
-        there is no room.
+        """Count a body's memory during the block.
+
+        The function adds bytes and returns False if there is no room.
         """
         size_bytes = 0
 
@@ -143,8 +146,9 @@ class Decoding:
 
 
 class OtlpMessages:
-    """The request and response messages of one signal, ``trace`` or ``logs``. Creating one imports
-    them.
+    """The request and response messages of one signal, ``trace`` or ``logs``.
+
+    Creating one imports them.
     """
 
     def __init__(self, package: str) -> None:
@@ -165,8 +169,9 @@ class OtlpMessages:
 
 
 def unpacked(body: bytes | bytearray, encoding: str, max_bytes: int) -> bytes | bytearray:
-    """Return the body without its compression. Raise `BodyError` for more than `max_bytes`,
-    whatever it claims to be.
+    """Return the body without its compression.
+
+    Raise `BodyError` for more than `max_bytes`, whatever it claims to be.
     """
     window = PACKINGS.get(encoding)
     if window is None:
@@ -206,8 +211,10 @@ class Room(NamedTuple):
 
 
 def decoded(data: bytes | bytearray, messages: OtlpMessages, room: Room) -> Any:
-    """Return the request in a protobuf body. Raise `BodyError` if it is not one, or takes too much
-    memory, and `Full` if it takes more than there is now.
+    """Return the request in a protobuf body.
+
+    Raise `BodyError` if it is not one, or takes too much memory, and `Full` if it takes more
+    than there is now.
     """
     descriptor = messages.request.DESCRIPTOR
     if len(data) > _SMALL and _most_memory_of(data, descriptor) > min(room):
@@ -303,8 +310,9 @@ def _finite(text: str) -> float:
 
 
 def request_of_json(value: object, messages: OtlpMessages) -> Any:
-    """Return the request of a parsed JSON value. An error of the parser or of a malformed value is
-    raised as it is.
+    """Return the request of a parsed JSON value.
+
+    An error of the parser or of a malformed value is raised as it is.
     """
     for item in _with_ids(value):
         for name in _HEX_IDS:
@@ -329,8 +337,9 @@ def _with_ids(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _most_memory_of(data: bytes | bytearray, descriptor: Any) -> int:
-    """Return the most that `_memory_of` may say, in a tenth of its time. Each byte that may begin a
-    message counts as one, and each two bytes as a field.
+    """Return the most that `_memory_of` may say, in a tenth of its time.
+
+    Each byte that may begin a message counts as one, and each two bytes as a field.
     """
     size_bytes = len(data) * (1 + _WIDEST + _READ_BYTES // 2) + _fields_of(descriptor)[0]
     for tags, message_bytes in _classes_of(descriptor):
@@ -340,8 +349,9 @@ def _most_memory_of(data: bytes | bytearray, descriptor: Any) -> int:
 
 @cache
 def _classes_of(descriptor: Any) -> list[tuple[bytes, int]]:
-    """Return the bytes that may begin small messages, and those that may begin others. Both have
-    the memory of their largest message beside them.
+    """Return the bytes that may begin small messages, and those that may begin others.
+
+    Both have the memory of their largest message beside them.
     """
     sizes: dict[int, int] = {}
     waiting = [descriptor]
@@ -359,8 +369,9 @@ def _classes_of(descriptor: Any) -> list[tuple[bytes, int]]:
 
 
 def _memory_of(data: bytes | bytearray, descriptor: Any, most_bytes: int) -> int:
-    """Return about how much memory the messages in a body take, and what is read of them. No
-    message is made for it. Stops above `most_bytes`.
+    """Return about how much memory the messages in a body take, and what is read of them.
+
+    No message is made for it. Stops above `most_bytes`.
 
     Costs a third of a microsecond for each field. A body that is no protobuf takes nothing: the
     parser says what is wrong with it.

@@ -29,8 +29,9 @@ def requests_in(
     how_far: Callable[[str, int, int], object] = lambda name, at, size: None,
     read: Callable[[int, Any], Any] | None = None,
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the requests of a file, ``.gz`` too, each with its kind. Of a file of lines, one line
-    is in memory at a time. Blocks.
+    """Yield the requests of a file, ``.gz`` too, each with its kind.
+
+    Of a file of lines, one line is in memory at a time. Blocks.
 
     Args:
         broken: Gets the place and what is wrong with it: a line, or the rest of a file.

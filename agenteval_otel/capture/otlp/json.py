@@ -48,8 +48,9 @@ _BITS: Final = 64
 
 
 def spans_of_json(groups: Any) -> Iterator[ReadSpan]:
-    """Yield the spans of the value of ``resourceSpans``, as `spans_of_otlp` reads them. Raises for
-    any other form.
+    """Yield the spans of the value of ``resourceSpans``, as `spans_of_otlp` reads them.
+
+    Raises for any other form.
     """
     for group in groups:
         resource = _checked(group.get("resource", _NONE), _RESOURCE)

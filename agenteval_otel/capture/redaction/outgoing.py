@@ -48,8 +48,9 @@ _CATEGORY_CHARS: Final = 40
 
 
 class Redaction:
-    """Applies redactors, in order, to all that leaves; blocks for as long as they take. Remembers
-    short texts only.
+    """Applies redactors, in order, to all that leaves; blocks for as long as they take.
+
+    Remembers short texts only.
 
     Texts are cut by `shorten` first. What holds nothing to take out comes back as the same object.
     Where a redactor raises, `FAILED` stands in the text's place, and `on_failure` gets its type and
@@ -75,8 +76,9 @@ class Redaction:
         return f"<Redaction {', '.join(redactor.type for redactor in self.redactors) or 'off'}>"
 
     def text(self, text: str, name: str = "") -> str:
-        """Return the text to let out, read with its field's name. Return `FAILED` if a redactor
-        raised.
+        """Return the text to let out, read with its field's name.
+
+        Return `FAILED` if a redactor raised.
         """
         text = self._shorten(text)
         known = self._known.get((name, text))
@@ -100,8 +102,9 @@ class Redaction:
     def result(
         self, aggregated: AggregatedEvaluationResult, *, whole: bool = True
     ) -> AggregatedEvaluationResult:
-        """Return the redacted result. Unless `whole`, telemetry has already redacted its input,
-        labels and reason codes.
+        """Return the redacted result.
+
+        Unless `whole`, telemetry has already redacted its input, labels and reason codes.
         """
         if not self.redactors:
             return aggregated
@@ -119,8 +122,9 @@ class Redaction:
         return self.model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
 
     def model(self, value: V, kept: frozenset[str] = frozenset()) -> V:
-        """Return one of our own values with its texts redacted. The fields that are `kept` stay as
-        they are.
+        """Return one of our own values with its texts redacted.
+
+        The fields that are `kept` stay as they are.
         """
         if not self.redactors:
             return value
@@ -190,8 +194,9 @@ class Redaction:
         )
 
     def _by_name(self, text: str, name: str) -> str | None:
-        """Return the text, read as the value of its name. Return None if the name says no more than
-        the text itself.
+        """Return the text, read as the value of its name.
+
+        Return None if the name says no more than the text itself.
         """
         before = f"{json.dumps(name, ensure_ascii=False)}: "
         whole = before + json.dumps(text, ensure_ascii=False)

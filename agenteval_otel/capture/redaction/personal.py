@@ -93,8 +93,9 @@ def _ipv4_at(text: str, at: int) -> Finding | None:
 
 
 def find_ipv6(scan: Scan) -> Iterator[Finding]:
-    """Find the IPv6 addresses of the text, compressed or not. What only looks like one (``a::b``)
-    is left alone.
+    """Find the IPv6 addresses of the text, compressed or not.
+
+    What only looks like one (``a::b``) is left alone.
     """
     text = scan.text
     done = 0

@@ -58,8 +58,10 @@ class Redactor(Component, contract="redactor"):
     """
 
     def redact(self, text: str) -> str:
-        """Return the text to let out. It is the same object if there is nothing to take out.
-        Redacting again changes nothing.
+        """Return the text to let out.
+
+        It is the same object if there is nothing to take out. Redacting again changes
+        nothing.
         """
         raise NotImplementedError
 
@@ -104,8 +106,9 @@ class PatternRedactor(Redactor, type="patterns"):
         )
 
     def redact(self, text: str) -> str:
-        """Return the text with markers in place of what was found. Raise `TimeoutError` if an own
-        pattern took too long.
+        """Return the text with markers in place of what was found.
+
+        Raise `TimeoutError` if an own pattern took too long.
         """
         if not self.patterns and _holds_nothing(text):
             return text
@@ -182,8 +185,9 @@ def default_redactors() -> tuple[Redactor, ...]:
 
 
 def load_redactors(value: object, *, path: str) -> tuple[Redactor, ...]:
-    """Return redactors from one or several instances or ``{type: ...}`` mappings. None is the
-    default. An empty list gives none.
+    """Return redactors from one or several instances or ``{type: ...}`` mappings.
+
+    None is the default. An empty list gives none.
     """
     if value is None:
         return default_redactors()

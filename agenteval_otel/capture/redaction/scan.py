@@ -58,8 +58,9 @@ class Scan:
             at = where.find(needle, at + 1)
 
     def matches(self, pattern: re.Pattern[bytes], *, folded: bool = False) -> Iterator[int]:
-        """Yield the positions in the text of the last byte of each match. Patterns use a lookahead
-        for what follows it.
+        """Yield the positions in the text of the last byte of each match.
+
+        Patterns use a lookahead for what follows it.
         """
         for count, match in enumerate(pattern.finditer(self.folded if folded else self.raw), 1):
             if count % MANY == 0:
@@ -68,8 +69,9 @@ class Scan:
 
 
 def merged(findings: list[Finding]) -> list[Finding]:
-    """Return the findings in order, overlapping ones joined. They get the marker of the first, or
-    of the longer of two firsts.
+    """Return the findings in order, overlapping ones joined.
+
+    They get the marker of the first, or of the longer of two firsts.
     """
     kept: list[Finding] = []
     for count, finding in enumerate(sorted(findings), 1):

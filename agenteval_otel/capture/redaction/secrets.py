@@ -294,8 +294,9 @@ def _stands_for_one(pattern: re.Pattern[str], value: str) -> bool:
 
 
 def _matches(text: str, places: Iterator[int], pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
-    """Yield the matches at these places, in linear time. What one match has read is not read again
-    (`done`, here and below).
+    """Yield the matches at these places, in linear time.
+
+    What one match has read is not read again (`done`, here and below).
     """
     done = 0
     for at in places:

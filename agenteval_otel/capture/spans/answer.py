@@ -111,8 +111,9 @@ class SpanAnswer:
         ]
 
     def _walk(self, root: Node) -> Iterator[tuple[Node, bool]]:
-        """Yield model calls and tools, each below no other of its kind. Each comes with whether it
-        belongs to a nested agent.
+        """Yield model calls and tools, each below no other of its kind.
+
+        Each comes with whether it belongs to a nested agent.
         """
         stack = [(root, False, False, False)]
         while stack:
@@ -146,8 +147,9 @@ class SpanAnswer:
         self.calls = _calls(self)
 
     def make_values(self) -> None:
-        """Make the values. Call it after the calls were read: the history may have further results
-        of theirs.
+        """Make the values.
+
+        Call it after the calls were read: the history may have further results of theirs.
         """
         self.history = [_message(message) for message in history_fields(self.before)]
         self.tool_calls = [
@@ -156,6 +158,7 @@ class SpanAnswer:
 
     def facts(self) -> dict[str, Any]:
         """Return facts of the evaluated span, of those that stand for it, and of its model calls.
+
         They take precedence in that order, the first model call before the others.
         """
         facts: dict[str, Any] = {}
@@ -265,8 +268,9 @@ def _message(fields: dict[str, Any]) -> Message:
 
 
 def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
-    """Return the conversation before the answer, and what was answered. Both are read from the
-    evaluated span and its model calls.
+    """Return the conversation before the answer, and what was answered.
+
+    Both are read from the evaluated span and its model calls.
 
     An agent's span often has only the question. The first model call also has the instructions and
     earlier messages, which are used if they contain the question. The answer's text is the agent's,
@@ -298,16 +302,18 @@ def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
 
 
 def _only_says(model: Node) -> bool:
-    """Tell whether a model's response has no tool calls, by its finish reason. It need not be read
-    for them.
+    """Tell whether a model's response has no tool calls, by its finish reason.
+
+    It need not be read for them.
     """
     reason = _word(model.facts.get("finish_reason"))
     return reason in _ENDS
 
 
 def _calls(answer: SpanAnswer) -> list[Call]:
-    """Return the agent's tool calls, as models made them. The spans of the tools and the tools'
-    messages complete them.
+    """Return the agent's tool calls, as models made them.
+
+    The spans of the tools and the tools' messages complete them.
     """
     before = answer.before
     turns = answer.turns
@@ -345,6 +351,7 @@ def _calls(answer: SpanAnswer) -> list[Call]:
 
 def _add_runs(calls: list[Call], by_id: dict[str, Call], tools: list[Node]) -> None:
     """Complete calls by the tools' spans: by their id, or without an id the next call of that name.
+
     Spans that complete no call are added as calls.
     """
     by_name: dict[str, deque[Call]] = {}
@@ -379,8 +386,9 @@ def _error_of(span: ReadSpan) -> str | None:
 
 
 def error_type_of(span: ReadSpan) -> str | None:
-    """Return the class name of the exception, or the error's code. Return ``error`` if a failed
-    span does not say it.
+    """Return the class name of the exception, or the error's code.
+
+    Return ``error`` if a failed span does not say it.
     """
     value = span.attributes.get(ERROR_TYPE)
     if value is None:
@@ -396,8 +404,9 @@ def error_type_of(span: ReadSpan) -> str | None:
 
 
 def _usage(answer: SpanAnswer) -> Usage | None:
-    """Return the tokens of all model calls, of nested agents too. If none reports any, return those
-    of the evaluated span.
+    """Return the tokens of all model calls, of nested agents too.
+
+    If none reports any, return those of the evaluated span.
     """
     for nodes in (answer.models, (answer.root,)):
         totals: dict[str, int] = {}
@@ -452,8 +461,9 @@ def _annotations(answer: SpanAnswer, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment_of(resource: Mapping[str, Any]) -> Any:
-    """Return the environment of a process, from its resource. The attribute had another name
-    before.
+    """Return the environment of a process, from its resource.
+
+    The attribute had another name before.
     """
     return next((resource[name] for name in _ENVIRONMENTS if resource.get(name)), None)
 
@@ -463,8 +473,10 @@ def _ignored(why: str) -> None:
 
 
 def _name_of(answer: SpanAnswer) -> str | None:
-    """Return an agent's or workflow's name if its span does not say it. The name is that of the
-    first agent below an agent, else the span's. Return None for a model call.
+    """Return an agent's or workflow's name if its span does not say it.
+
+    The name is that of the first agent below an agent, else the span's. Return None for a model
+    call.
     """
     if answer.root.role == "model":
         return None
@@ -477,8 +489,9 @@ def _name_of(answer: SpanAnswer) -> str | None:
 
 
 def _word(value: object) -> str | None:
-    """Return the text, or the first of a list of texts. Finish reasons come as a list, or as its
-    JSON.
+    """Return the text, or the first of a list of texts.
+
+    Finish reasons come as a list, or as its JSON.
     """
     if isinstance(value, str) and value.startswith("["):
         value = structured(value)

@@ -50,8 +50,9 @@ COMMON: Final[Mapping[str, Names]] = {
 
 
 class SpanMapper:
-    """How the spans of one dialect are read. A dialect is a subclass, registered with
-    `span_mapper`, without state.
+    """How the spans of one dialect are read.
+
+    A dialect is a subclass, registered with `span_mapper`, without state.
 
     All methods run on a background thread. What one raises fails that answer alone and is counted
     under `name`.
@@ -81,30 +82,35 @@ class SpanMapper:
     workflows_ask_models: ClassVar[bool] = False
 
     def reads(self, span: ReadSpan) -> bool:
-        """Tell whether the span is of this dialect: by its scope, or by one attribute. Called often:
-        keep it cheap.
+        """Tell whether the span is of this dialect: by its scope, or by one attribute.
+
+        Called often: keep it cheap.
         """
         if not self.kind:
             raise NotImplementedError
         return self.kind in span.attributes
 
     def role(self, span: ReadSpan) -> Role | None:
-        """Return what the span stands for. None for spans of the dialect that an answer is not read
-        from.
+        """Return what the span stands for.
+
+        None for spans of the dialect that an answer is not read from.
         """
         if not self.kind:
             raise NotImplementedError
         return self.roles.get(str(span.attributes[self.kind]))
 
     def before(self, span: ReadSpan) -> list[Turn]:
-        """Return what an agent, workflow or model was asked. It is the conversation before the
-        answer, system instructions first.
+        """Return what an agent, workflow or model was asked.
+
+        It is the conversation before the answer, system instructions first.
         """
         return []
 
     def answer(self, span: ReadSpan) -> list[Turn]:
-        """Return what an agent, workflow or model answered. Calls and results of tools on the way
-        are included as far as its own span shows them.
+        """Return what an agent, workflow or model answered.
+
+        Calls and results of tools on the way are included as far as its own span shows
+        them.
         """
         return []
 
@@ -121,14 +127,16 @@ class SpanMapper:
         return []
 
     def tool_definitions(self, span: ReadSpan) -> Any:
-        """Return the tools that a model or an agent may call, as the provider takes them. Return
-        None if they are not shown.
+        """Return the tools that a model or an agent may call, as the provider takes them.
+
+        Return None if they are not shown.
         """
         return None
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
-        """Return the application's own tags. By default they are the attributes below
-        ``agenteval.tag.``.
+        """Return the application's own tags.
+
+        By default they are the attributes below ``agenteval.tag.``.
         """
         return {
             name[len(TAG) :]: value
@@ -169,8 +177,9 @@ M = TypeVar("M", bound=type[SpanMapper])
 
 
 def span_mapper(mapper: M) -> M:
-    """Register a mapper's class. The mapper registered last is asked first. The built-in
-    conventions are asked last.
+    """Register a mapper's class.
+
+    The mapper registered last is asked first. The built-in conventions are asked last.
     """
     earlier = {name: known for name, known in MAPPERS.items() if name != mapper.name}
     MAPPERS.clear()
@@ -179,9 +188,10 @@ def span_mapper(mapper: M) -> M:
 
 
 def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper | None:
-    """Return the mapper that reads the span. Return None for a span of no known dialect. Mappers
-    that raise are counted, and the next one is tried. Unless one raised, the span keeps its mapper
-    for later calls.
+    """Return the mapper that reads the span.
+
+    Return None for a span of no known dialect. Mappers that raise are counted, and the next one
+    is tried. Unless one raised, the span keeps its mapper for later calls.
     """
     known: SpanMapper | None = span.mapper
     if known is not None:
@@ -200,8 +210,9 @@ def mapper_of(span: ReadSpan, failed: Counter[str] | None = None) -> SpanMapper 
 
 
 def role_of(span: ReadSpan) -> Role | None:
-    """Return what a span stands for. Return None also for spans of no known dialect, and if the
-    mapper raises.
+    """Return what a span stands for.
+
+    Return None also for spans of no known dialect, and if the mapper raises.
     """
     mapper = mapper_of(span)
     try:

@@ -86,8 +86,9 @@ class ForwardedAnswer(NamedTuple):
         return call_id if isinstance(call_id, str) and _CALL_ID.fullmatch(call_id) else None
 
     def read(self) -> tuple[EvaluationInput, Sampled]:
-        """Return the input and how it was sampled. Raises if the event is not one of
-        `attributes_of`.
+        """Return the input and how it was sampled.
+
+        Raises if the event is not one of `attributes_of`.
         """
         attributes = self.event.attributes
         return _input_of(attributes), _sampled_of(from_json(attributes[names.SAMPLING_DECISION]))
@@ -96,8 +97,9 @@ class ForwardedAnswer(NamedTuple):
 def attributes_of(
     value: EvaluationInput, sampled: Sampled, call_id: str | None = None
 ) -> Attributes:
-    """Return the event's attributes, without criteria: the sidecar has its own. Raises if a value
-    has no JSON form.
+    """Return the event's attributes, without criteria: the sidecar has its own.
+
+    Raises if a value has no JSON form.
 
     `call_id` is the answer's own: feedback may have no other id, and its span other answers.
     """

@@ -98,8 +98,9 @@ class ReadSpan:
 
 
 def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
-    """Return the attributes that OTLP's ``KeyValue`` messages hold. Of a key that is there twice,
-    the last one counts.
+    """Return the attributes that OTLP's ``KeyValue`` messages hold.
+
+    Of a key that is there twice, the last one counts.
     """
     if len(pairs) > MAX_ATTRIBUTES:
         pairs = pairs[:MAX_ATTRIBUTES]
@@ -116,8 +117,9 @@ def plain_attributes(pairs: Sequence[Any]) -> dict[str, Any]:
 
 
 def plain_value(value: Any, depth: int = MAX_DEPTH) -> Any:
-    """Return what an OTLP ``AnyValue`` message holds. Return None if it is empty, or deeper than 32
-    levels.
+    """Return what an OTLP ``AnyValue`` message holds.
+
+    Return None if it is empty, or deeper than 32 levels.
     """
     kind = value.WhichOneof("value")
     if kind == "array_value":
@@ -176,8 +178,9 @@ def span_of_otlp(
 
 
 def event_of_log(record: Any) -> ReadEvent:
-    """Return a ``LogRecord`` message as an event of the span that its ids name. Older libraries put
-    the event's name into an attribute.
+    """Return a ``LogRecord`` message as an event of the span that its ids name.
+
+    Older libraries put the event's name into an attribute.
     """
     attributes = plain_attributes(record.attributes)
     name = record.event_name or attributes.get("event.name")
@@ -191,8 +194,9 @@ def event_of_log(record: Any) -> ReadEvent:
 
 
 def span_of_sdk(span: Any) -> ReadSpan:
-    """Return a ``ReadableSpan`` of the SDK as a span. Its attributes are taken as they are: it has
-    ended, they no longer change.
+    """Return a ``ReadableSpan`` of the SDK as a span.
+
+    Its attributes are taken as they are: it has ended, they no longer change.
     """
     context = span.context
     parent = span.parent

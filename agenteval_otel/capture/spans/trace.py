@@ -62,6 +62,7 @@ class TraceReading:
 
 def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> TraceReading:
     """Return the answers of one trace, from those of its spans that have arrived, in any order.
+
     Never raises.
 
     An answer is an agent, a workflow that shows an answer, or a model call, unless it is below
@@ -126,8 +127,9 @@ def _start(node: Node) -> int:
 
 
 def _nodes(spans: Iterable[ReadSpan], reading: TraceReading) -> dict[int, Node]:
-    """Return the spans by their ids, linked to their children. The first of several with one id
-    counts.
+    """Return the spans by their ids, linked to their children.
+
+    The first of several with one id counts.
     """
     nodes: dict[int, Node] = {}
     for span in spans:
@@ -150,8 +152,9 @@ def _nodes(spans: Iterable[ReadSpan], reading: TraceReading) -> dict[int, Node]:
 
 
 def _downwards(nodes: dict[int, Node]) -> tuple[list[Node], list[Node]]:
-    """Return the nodes whose parent is unknown, and all nodes, each after its parent. A circle of
-    parents is broken before its first span.
+    """Return the nodes whose parent is unknown, and all nodes, each after its parent.
+
+    A circle of parents is broken before its first span.
     """
     roots = [
         node
@@ -218,9 +221,10 @@ def _agents_below(plan: Node) -> list[Node]:
 
 
 def _is_answer(workflow: Node, below: dict[int, tuple[int, int]], reading: TraceReading) -> bool:
-    """Tell whether a workflow answers. It has one outermost model call and no agent below it, or
-    shows its own answer. In a dialect whose workflows ask models, one with neither below it does
-    not answer.
+    """Tell whether a workflow answers.
+
+    It has one outermost model call and no agent below it, or shows its own answer. In a dialect
+    whose workflows ask models, one with neither below it does not answer.
     """
     if below[id(workflow)] == (1, 0):
         return True
@@ -251,8 +255,10 @@ def _agents(root: Node, nested: bool, reading: TraceReading) -> list[SpanAnswer]
 
 
 def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[SpanAnswer]:
-    """Yield model calls without an agent above them. A call whose tool results a later call
-    contains is a step of that call: together they are one answer.
+    """Yield model calls without an agent above them.
+
+    A call whose tool results a later call contains is a step of that call: together they are
+    one answer.
     """
     made: dict[str, Node] = {}  # tool calls that wait for their result, and by which model call
     steps: dict[int, list[Node]] = {}

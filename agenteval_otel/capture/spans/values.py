@@ -28,8 +28,10 @@ _MAX_WRAPPED: Final = 16
 
 
 def structured(value: object) -> Any:
-    """Return what an attribute holds. JSON text is read, also if a limit of the SDK has cut it.
-    Other text stays as it is, and what is structured already is taken as it is.
+    """Return what an attribute holds.
+
+    JSON text is read, also if a limit of the SDK has cut it. Other text stays as it is, and
+    what is structured already is taken as it is.
     """
     if isinstance(value, str):
         return _read(value)
@@ -67,8 +69,9 @@ def _as_plain(value: object, depth: int) -> Any:
 
 
 def without_lc(value: object) -> Any:
-    """Return what an attribute holds without the wrapping of LangChain's serialization. The
-    wrapping is ``{"lc": 1, "id": [...], "kwargs": {...}}``.
+    """Return what an attribute holds without the wrapping of LangChain's serialization.
+
+    The wrapping is ``{"lc": 1, "id": [...], "kwargs": {...}}``.
     """
     read = structured(value)
     is_wrapped = isinstance(value, str) and '"lc"' in value
@@ -86,8 +89,10 @@ def _unwrapped(value: Any, depth: int) -> Any:
 
 
 def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
-    """Return the items of a list whose fields are attributes of their own. They are read from
-    ``<prefix>.<number>.<path>`` by number, as ``{path: value}``. Lists within an item stay spread.
+    """Return the items of a list whose fields are attributes of their own.
+
+    They are read from ``<prefix>.<number>.<path>`` by number, as ``{path: value}``. Lists
+    within an item stay spread.
     """
     lists: dict[int, dict[str, Any]] = {}
     prefix += "."
@@ -101,8 +106,10 @@ def numbered(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]
 
 
 def definitions(value: object) -> Any:
-    """Return definitions of tools as plain data. Return None if there are none. They are the same
-    for most answers of an agent, so what was read last is kept.
+    """Return definitions of tools as plain data.
+
+    Return None if there are none. They are the same for most answers of an agent, so what was
+    read last is kept.
     """
     if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
         texts = (item for item in items(value) if len(item) <= _MAX_DEFINITION_CHARS)
@@ -136,9 +143,10 @@ def document_of(value: object) -> Any:
 
 
 def arguments_of(value: object, *, first_alone: bool = True) -> Any:
-    """Return what a decorated function was called with, of ``{args, kwargs}``. It is the first
-    positional argument, unless all are asked for, else those by name. Other values stay as they
-    are.
+    """Return what a decorated function was called with, of ``{args, kwargs}``.
+
+    It is the first positional argument, unless all are asked for, else those by name. Other
+    values stay as they are.
     """
     if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
         return value
@@ -152,8 +160,9 @@ def arguments_of(value: object, *, first_alone: bool = True) -> Any:
 
 
 def prompt_turns(value: object) -> list[Turn]:
-    """Return what an agent or a chain was asked. It is text, messages, or data in which a known
-    field holds them.
+    """Return what an agent or a chain was asked.
+
+    It is text, messages, or data in which a known field holds them.
     """
     if isinstance(value, str):
         return [Turn("user", value)] if value else []
@@ -162,8 +171,9 @@ def prompt_turns(value: object) -> list[Turn]:
 
 
 def answer_turns(value: object) -> list[Turn]:
-    """Return what an agent or a chain answered. It is text, the messages after the user's last one,
-    or data of its own form.
+    """Return what an agent or a chain answered.
+
+    It is text, the messages after the user's last one, or data of its own form.
     """
     if isinstance(value, str):
         return [Turn("assistant", value)] if value else []
@@ -203,8 +213,10 @@ def set_result(call: Call, value: object) -> None:
 
 
 def first_choice(turns: list[Turn]) -> list[Turn]:
-    """Return the first choice of a model's answer, as responses are read. Further texts right after
-    a text are other choices. A text after calls or results is the same answer's.
+    """Return the first choice of a model's answer, as responses are read.
+
+    Further texts right after a text are other choices. A text after calls or results is the
+    same answer's.
     """
     for index in range(1, len(turns)):
         earlier = turns[index - 1]
@@ -220,9 +232,10 @@ def _has_messages(value: object) -> TypeGuard[dict[Any, Any]]:
 
 
 def tags_of(words: object, data: Mapping[str, Any], but: Sequence[str] = ()) -> dict[str, Any]:
-    """Return tags from a list of words and from data that is no container. The word ``tenant:acme``
-    has a value, others are ``true``. Names in the data that begin with one of `but` are the
-    library's own.
+    """Return tags from a list of words and from data that is no container.
+
+    The word ``tenant:acme`` has a value, others are ``true``. Names in the data that begin with
+    one of `but` are the library's own.
     """
     listed = (word.partition(":") for word in items(words) if isinstance(word, str))
     return {name: value or True for name, _, value in listed} | {

@@ -83,8 +83,9 @@ class Collected:
         return statistics.median(self._durations_s) if self._durations_s else None
 
     def add(self, result: EvaluationResult, row: Labelled) -> None:
-        """Add one result and the row that it is about. Failures and skips are counted, and are in
-        no figure.
+        """Add one result and the row that it is about.
+
+        Failures and skips are counted, and are in no figure.
         """
         if result.started_ns is not None and result.ended_ns is not None:
             self._durations_s.append((result.ended_ns - result.started_ns) / 1e9)
@@ -181,8 +182,9 @@ def label_of(
 
 
 def value_of(item: EvaluationInput | Annotations, name: str) -> str:
-    """Return the value of a field, a key of the metadata or a tag as text. The text is empty if
-    there is no value.
+    """Return the value of a field, a key of the metadata or a tag as text.
+
+    The text is empty if there is no value.
     """
     value = getattr(item, name, None) if name in type(item).model_fields else None
     for fields in (getattr(item, "metadata", None), item.tags):

@@ -129,9 +129,7 @@ Subjects = dict[str, tuple[EvaluationCriteria, list[Evaluator]]]
 
 
 def _subjects(config: EvaluationRunConfig, named: Sequence[str]) -> Subjects:
-    """Return the criteria by their names, as the configuration defines them, with their
-    evaluators.
-    """
+    """Return the criteria by their names, as the configuration defines them, with their evaluators."""
     configured = {criterion.name: criterion for criterion in config.criteria}
     subjects: Subjects = {}
     for evaluator in config.selection.evaluators:
@@ -350,8 +348,9 @@ def _stored_by_evaluator(
     labels: Mapping[str, Mapping[str, bool]],
     arguments: argparse.Namespace,
 ) -> list[Collected]:
-    """Return the results of each evaluator's newest version. Earlier versions are of another
-    judge.
+    """Return the results of each evaluator's newest version.
+
+    Earlier versions are of another judge.
     """
     by_name: dict[tuple[str, str], Collected] = {}
     newest = {

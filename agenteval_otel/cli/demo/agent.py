@@ -34,8 +34,9 @@ _MESSAGES = TypeAdapter(list[Message])
 
 
 class DemoTurn(NamedTuple):
-    """One call: `messages` end with the question. Planned calls begin `at_s` seconds after the
-    start.
+    """One call: `messages` end with the question.
+
+    Planned calls begin `at_s` seconds after the start.
     """
 
     conversation: str
@@ -119,8 +120,9 @@ _KINDS = {
 
 
 def plan_turns(*, calls: int, seconds: float, drop: bool = True) -> list[DemoTurn]:
-    """Return exactly `calls` turns in order of time, spread over `seconds`. They are the same each
-    time.
+    """Return exactly `calls` turns in order of time, spread over `seconds`.
+
+    They are the same each time.
 
     From half-way the second prompt applies. With `drop` it is worse than the first.
     """
@@ -173,9 +175,7 @@ def _turn(
 
 
 def recorded_turns(path: str) -> Iterator[DemoTurn]:
-    """Yield the turns of a JSONL file: conversations (``messages``), or the inputs of
-    ``evaluate``.
-    """
+    """Yield the turns of a JSONL file: conversations (``messages``), or the inputs of ``evaluate``."""
     lines = lines_of(lambda: open(path, "rb"), path, path)  # noqa: SIM115 - `lines_of` closes it
     for number, line in enumerate(lines, 1):
         if line.strip():

@@ -57,8 +57,9 @@ def demo_evaluators(*, max_characters: int = 320) -> tuple[Evaluator, ...]:
 
 
 def names_the_topic(evaluation_input: EvaluationInput) -> Score:
-    """Tell whether the answer repeats a telling word of the question. Skips questions without
-    one.
+    """Tell whether the answer repeats a telling word of the question.
+
+    Skips questions without one.
     """
     telling = set(_WORD.findall((evaluation_input.prompt or "").lower()))
     if not telling:
@@ -76,8 +77,9 @@ def next_step(evaluation_input: EvaluationInput) -> Score:
 
 
 def tools_worked(evaluation_input: EvaluationInput) -> Score:
-    """Return the share of the tool calls with a result that is no error. Skips turns without tool
-    calls.
+    """Return the share of the tool calls with a result that is no error.
+
+    Skips turns without tool calls.
     """
     results = [call.result for call in evaluation_input.tool_calls or ()]
     if not results:

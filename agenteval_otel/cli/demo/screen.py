@@ -191,8 +191,9 @@ def print_summary(
     evaluated: bool,
     planted: bool,
 ) -> None:
-    """Print the last page. `planted` tells that a worse prompt was released, `storage` is the file
-    with the results.
+    """Print the last page.
+
+    `planted` tells that a worse prompt was released, `storage` is the file with the results.
     """
     page = _Page(console)
     ended = "ended early by Ctrl-C, after" if run.interrupted else "over after"

@@ -249,8 +249,9 @@ class Dataset:
         return self._limit or 0
 
     def __iter__(self) -> Iterator[DatasetRow]:
-        """Yield the inputs, in order. Raises `SettingsError` if a source has become wrong since it
-        was checked.
+        """Yield the inputs, in order.
+
+        Raises `SettingsError` if a source has become wrong since it was checked.
         """
         for number, row in enumerate(self._rows(), 1):
             if not isinstance(row, DatasetRow):
@@ -308,8 +309,9 @@ class Dataset:
     def _row(
         self, source: str, line: int, parse: Callable[[], Named]
     ) -> DatasetRow | list[Problem] | None:
-        """Return an input or its problems. The result is None for a result whose answer was
-        erased.
+        """Return an input or its problems.
+
+        The result is None for a result whose answer was erased.
         """
         try:
             named = parse()
@@ -562,8 +564,9 @@ def _inputs_within(named: Named) -> str:
 
 
 def _json(text: str) -> Any:
-    """Read JSON without NaN and infinity. Half characters (lone surrogates) become question
-    marks.
+    """Read JSON without NaN and infinity.
+
+    Half characters (lone surrogates) become question marks.
     """
     try:
         value = json.loads(text, parse_constant=_refuse_constant)

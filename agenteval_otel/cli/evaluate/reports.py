@@ -117,8 +117,9 @@ class ReportWriter:
         self.file = file
 
     def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
-        """Add the results of one input, in the order of the dataset. Most reports only need the
-        totals.
+        """Add the results of one input, in the order of the dataset.
+
+        Most reports only need the totals.
         """
 
     def finish(self, summary: Summary) -> None:
@@ -193,8 +194,9 @@ class JsonReport(ReportWriter):
 
 
 class MarkdownReport(ReportWriter):
-    """A heading with the outcome, a table, the missed targets and the lowest inputs. Contains no
-    text of an answer.
+    """A heading with the outcome, a table, the missed targets and the lowest inputs.
+
+    Contains no text of an answer.
     """
 
     def finish(self, summary: Summary) -> None:
@@ -258,8 +260,9 @@ _NO_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class JUnitReport(ReportWriter):
-    """JUnit XML: each criterion of each input is a test case, each source a suite. Keeps the cases
-    until the end.
+    """JUnit XML: each criterion of each input is a test case, each source a suite.
+
+    Keeps the cases until the end.
 
     Strict servers (Jenkins' xUnit plugin) accept every element.
     """
@@ -282,8 +285,10 @@ class JUnitReport(ReportWriter):
     def _case(
         self, row: DatasetRow, criterion: str, results: Iterable[EvaluationResult]
     ) -> Element:
-        """Add a case. It takes as long as its evaluators. One evaluator may score several criteria
-        in that time.
+        """Add a case.
+
+        It takes as long as its evaluators. One evaluator may score several criteria in that
+        time.
         """
         suite = self._suites.setdefault(row.source, Element("testsuite", name=_clean(row.source)))
         took_ns = sum(
@@ -315,8 +320,9 @@ class JUnitReport(ReportWriter):
 
 
 def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
-    """Add the element that shows the outcome. A failed result counts before one that does not
-    pass.
+    """Add the element that shows the outcome.
+
+    A failed result counts before one that does not pass.
     """
     failed = [result for result in results if result.status == "failed"]
     low = [result for result in results if result.passed is False]

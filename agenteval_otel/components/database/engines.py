@@ -20,8 +20,9 @@ _NEVER_USED: Final = "nothing of agenteval-otel was ever stored there"
 
 
 def sqlite_engine(path: Path, *, read_only: bool = False, **pool: Any) -> sa.Engine:
-    """Return an engine for a file, which waits for its locks a quarter of a second. It has no pool,
-    unless `pool` is one.
+    """Return an engine for a file, which waits for its locks a quarter of a second.
+
+    It has no pool, unless `pool` is one.
     """
     connect = functools.partial(open_sqlite, path, timeout_s=_BUSY_S, read_only=read_only)
     return sa.create_engine(
@@ -32,8 +33,9 @@ def sqlite_engine(path: Path, *, read_only: bool = False, **pool: Any) -> sa.Eng
 def server_engine(
     target: Target, *, read_only: bool = False, statement_s: float = 10.0, **pool: Any
 ) -> sa.Engine:
-    """Return an engine for a server, whose statements end in time. It has no pool, unless `pool` is
-    one.
+    """Return an engine for a server, whose statements end in time.
+
+    It has no pool, unless `pool` is one.
     """
     arguments = {
         "connect_timeout": 5,
@@ -54,8 +56,9 @@ def server_engine(
 
 
 def is_database_failure(error: Exception) -> bool:
-    """Tell whether the database itself failed, and not what was to be saved. Such a database is
-    gone, locked, full, or without our tables.
+    """Tell whether the database itself failed, and not what was to be saved.
+
+    Such a database is gone, locked, full, or without our tables.
     """
     if isinstance(error, DataError | IntegrityError):
         return False

@@ -51,8 +51,9 @@ class Lookups:
         reset_in_child(self._leave)
 
     def first(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the first row by its columns' names, in their order, or None without a row. Raises
-        `GroundTruthError`.
+        """Return the first row by its columns' names, in their order, or None without a row.
+
+        Raises `GroundTruthError`.
         """
         try:
             with self._engine.connect() as connection:

@@ -111,8 +111,9 @@ class SqliteStore:
         return future
 
     async def run(self, work: Callable[[sqlite3.Connection], T], *, undo: Work | None = None) -> T:
-        """Await the result of the work for at most three times `patience_s`. Raises its errors, and
-        `TimeoutError`.
+        """Await the result of the work for at most three times `patience_s`.
+
+        Raises its errors, and `TimeoutError`.
 
         `undo` is written if the caller timed out or was cancelled after the work had started.
         """
@@ -129,8 +130,9 @@ class SqliteStore:
             raise
 
     def write(self, work: Work) -> None:
-        """Do the work within the next transaction, again until it is committed. Up to 10,000 may
-        wait. Never waits itself.
+        """Do the work within the next transaction, again until it is committed.
+
+        Up to 10,000 may wait. Never waits itself.
         """
         if len(self._unwritten) < _MAX_WAITING:
             self._unwritten.append(work)
@@ -138,8 +140,9 @@ class SqliteStore:
             self.submit(_nothing)
 
     def close(self, timeout_s: float = _EXIT_S) -> bool:
-        """Finish the waiting work and close the file, which new work opens again. Return True if
-        all is written in time.
+        """Finish the waiting work and close the file, which new work opens again.
+
+        Return True if all is written in time.
         """
         if self._unwritten:
             self.submit(_nothing)

@@ -30,8 +30,9 @@ class Target(NamedTuple):
 
 
 def target_of(path: Path | None, url: str | None) -> Target:
-    """Return the database that the settings name. Raises `ValueError` for wrong settings or an
-    extra that is not installed.
+    """Return the database that the settings name.
+
+    Raises `ValueError` for wrong settings or an extra that is not installed.
     """
     if (path is None) == (url is None):
         raise ValueError("expected either 'path', an SQLite file, or 'url', a database's address")

@@ -1,3 +1,4 @@
-"""HTTP requests to models; failures are `ModelError`. Importing this loads no vendor; the first
-request does.
+"""HTTP requests to models; failures are `ModelError`.
+
+Importing this loads no vendor; the first request does.
 """

@@ -160,8 +160,9 @@ class HostedModel(Component):
         return Reply(response.status_code, response.headers, response.content)
 
     def config_problem(self) -> str | None:
-        """Return that its key is missing, with the name of the environment variable. Return None if
-        it is there.
+        """Return that its key is missing, with the name of the environment variable.
+
+        Return None if it is there.
         """
         try:
             self._key()
@@ -170,8 +171,9 @@ class HostedModel(Component):
         return None
 
     def prepare(self) -> None:
-        """Import the client's modules and read the certificates. Blocks, with `AnthropicJudge` for
-        seconds.
+        """Import the client's modules and read the certificates.
+
+        Blocks, with `AnthropicJudge` for seconds.
         """
         if not _LOADED.issuperset(self.client_modules):
             load_clients(self.client_modules)
@@ -295,8 +297,9 @@ class Attempts:
 
 
 def load_clients(names: tuple[str, ...]) -> None:
-    """Import the client's modules, and read the certificates. One thread does so at a time, since
-    the modules import each other.
+    """Import the client's modules, and read the certificates.
+
+    One thread does so at a time, since the modules import each other.
     """
     with _LOADING:
         for name in names:
@@ -343,8 +346,9 @@ def can_be_sent(key: str) -> bool:
 
 @cache
 def trusted() -> ssl.SSLContext:
-    """Return the certificates that clients trust, read once a process. Reading them is too slow for
-    an event loop.
+    """Return the certificates that clients trust, read once a process.
+
+    Reading them is too slow for an event loop.
     """
     import httpx2
 

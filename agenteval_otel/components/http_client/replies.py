@@ -42,8 +42,9 @@ class Reply(NamedTuple):
 
 
 def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
-    """Return the failure that a response with an error status is. Its message repeats neither keys
-    nor the question.
+    """Return the failure that a response with an error status is.
+
+    Its message repeats neither keys nor the question.
     """
     words, detail = _error_fields(reply)
     if "overloaded" in words:
@@ -74,8 +75,9 @@ def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
 
 
 def object_of(reply: Reply) -> dict[str, Any]:
-    """Return the JSON object that a response without an error is. Raises `ModelError`
-    (``malformed_answer``) for others.
+    """Return the JSON object that a response without an error is.
+
+    Raises `ModelError` (``malformed_answer``) for others.
     """
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
@@ -88,8 +90,9 @@ def object_of(reply: Reply) -> dict[str, Any]:
 
 
 def status_of(error: object) -> int | None:
-    """Return the status that gateways put inside of a response without one. Return None if there is
-    no error after all.
+    """Return the status that gateways put inside of a response without one.
+
+    Return None if there is no error after all.
     """
     code = error.get("code") if isinstance(error, Mapping) else None
     if not error:
@@ -152,6 +155,7 @@ def _error_fields(reply: Reply) -> tuple[str, str]:
 
 def _repeats(message: str, known: str, length: int, *, step: int = 1) -> bool:
     """Tell whether the provider's message quotes so many characters of the question or of a key.
+
     The question is content.
     """
     return any(

@@ -170,8 +170,9 @@ class Conversations(Capability):
         return True
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
-        """Remove the open conversations that match, and return how many. Any thread. Each one
-        counts as dropped.
+        """Remove the open conversations that match, and return how many.
+
+        Any thread. Each one counts as dropped.
         """
 
         def is_concerned(conversation: Conversation) -> bool:

@@ -15,8 +15,10 @@ from agenteval_otel.telemetry.forward import EventStream
 
 
 class Forwarding(Capability):
-    """Sends each answer to the sidecar. Its outcome is counted when the sidecar has acknowledged it,
-    or when it is lost. What crosses a network is redacted before.
+    """Sends each answer to the sidecar.
+
+    Its outcome is counted when the sidecar has acknowledged it, or when it is lost. What
+    crosses a network is redacted before.
     """
 
     name = "sidecar"

@@ -76,8 +76,9 @@ class PendingAnswer(Origin):
         self.size_bytes = _ANSWER_BYTES + kept_bytes(self._packed) + kept_bytes(self.keys)
 
     def is_about(self, prompt: str | None) -> bool:
-        """Tell whether this is its question: equal but for case, Unicode form and whitespace. None
-        is any.
+        """Tell whether this is its question: equal but for case, Unicode form and whitespace.
+
+        None is any.
         """
         if prompt is None:
             return True
@@ -90,8 +91,9 @@ class PendingAnswer(Origin):
         return erasure.concerns_input(unpacked(self._packed), self._started_ns)
 
     def task(self, settings: HandlerSettings, truth: LateTruth) -> tuple[Task, int]:
-        """Return what the pipeline takes, and about how many bytes it keeps alive. The task has no
-        outcome of a response: the answer has one.
+        """Return what the pipeline takes, and about how many bytes it keeps alive.
+
+        The task has no outcome of a response: the answer has one.
         """
         task = Task(settings, self.agent, self)
         task.late = "ground_truth"
@@ -113,8 +115,9 @@ class PendingAnswer(Origin):
         return task, _TASK_BYTES + kept_bytes(task.input)
 
     def completed(self, outcome: RunOutcome) -> RunOutcome:
-        """Return the results that were missing, each as likely as it was then. A part of the answer
-        has no overall score.
+        """Return the results that were missing, each as likely as it was then.
+
+        A part of the answer has no overall score.
         """
         results = [
             copy_with(result, dict(zip(("probability", "sampling_reason"), facts, strict=True)))
@@ -130,8 +133,9 @@ class PendingAnswer(Origin):
 
 
 class PendingAnswers(Capability):
-    """The pending answers of a pipeline, within time and memory. Any thread; holds its lock for
-    microseconds.
+    """The pending answers of a pipeline, within time and memory.
+
+    Any thread; holds its lock for microseconds.
 
     What becomes of an answer that gets no truth is counted as ``ground_truth:<what>``.
 
@@ -215,8 +219,9 @@ class PendingAnswers(Capability):
         outcome: RunOutcome,
         sampling: AnswerSampling,
     ) -> None:
-        """Keep an answer if evaluators lack its ground truth, on the background thread. Raises
-        nothing.
+        """Keep an answer if evaluators lack its ground truth, on the background thread.
+
+        Raises nothing.
         """
         window_s = self._by_agent.get(task.agent, self._window_s)
         is_known = not is_blank(evaluation_input.ground_truth)
@@ -250,9 +255,10 @@ class PendingAnswers(Capability):
         return None
 
     def take(self, keys: Iterable[Any], truth: LateTruth) -> PendingAnswer | str | None:
-        """Return the answer for the first known of these ids, or why the truth is not used. The
-        reasons are ``repeated``, ``contradicted`` (an earlier, different one was used) and
-        ``other_question``. Return None if no such answer waits.
+        """Return the answer for the first known of these ids, or why the truth is not used.
+
+        The reasons are ``repeated``, ``contradicted`` (an earlier, different one was used)
+        and ``other_question``. Return None if no such answer waits.
         """
         self.expire()
         with self._lock:

@@ -86,8 +86,9 @@ class Executor:
         criteria: Sequence[EvaluationCriteria],
         done: Callable[[Outcome], None],
     ) -> Callable[[], None]:
-        """Start an evaluation that does not run inline, on an event loop's thread. Return a
-        function that cancels it.
+        """Start an evaluation that does not run inline, on an event loop's thread.
+
+        Return a function that cancels it.
 
         `done` is called once, later, on this thread: with the results, the exception that the
         evaluator raised, or an `EvaluationError`: ``timeout``, ``crashed`` (it ended its process),
@@ -122,8 +123,9 @@ class Executor:
         return started
 
     def close(self) -> None:
-        """End threads and processes when nothing waits for them. Returns at once. Later evaluations
-        are still done.
+        """End threads and processes when nothing waits for them.
+
+        Returns at once. Later evaluations are still done.
         """
         self._threads.close()
         if self._supervisor is not None:

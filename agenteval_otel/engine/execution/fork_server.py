@@ -150,8 +150,9 @@ class ForkServer:
 
 
 def work(channel: socket.socket, evaluators: Evaluators) -> None:
-    """Run as the worker process. Each answer is sent at once, so an evaluation that hangs delays no
-    earlier answer.
+    """Run as the worker process.
+
+    Each answer is sent at once, so an evaluation that hangs delays no earlier answer.
     """
     channel.sendall(line(["ready"]))
     reader = channel.makefile("rb", buffering=1 << 18)

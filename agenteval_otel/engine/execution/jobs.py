@@ -42,8 +42,9 @@ class Awaits(Exception):
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One evaluation. `done` takes the outcome, once, on the thread of `loop`; None after that, or
-    when cancelled.
+    """One evaluation.
+
+    `done` takes the outcome, once, on the thread of `loop`; None after that, or when cancelled.
 
     `mode` is where it waits or runs, None before and after. `expected_s` is what evaluations of
     this evaluator usually take; `seconds` and `cpu_s` are this one's.
@@ -141,8 +142,10 @@ class EvaluatorState:
         )
 
     def strike(self, reason: str) -> None:
-        """Count a strike. It overran its limit and did not stop, ended its process, or blocked the
-        background thread.
+        """Count a strike.
+
+        It overran its limit and did not stop, ended its process, or blocked the background
+        thread.
         """
         self.strikes += 1
         self._may_become_inline = False
@@ -150,8 +153,9 @@ class EvaluatorState:
             self.log("evaluator_quarantined", f"{reason}, for the {MAX_STRIKES}rd time")
 
     def blocked(self, seconds: float) -> None:
-        """Note that it blocked the background thread. From now on it runs on a thread, whatever its
-        settings say.
+        """Note that it blocked the background thread.
+
+        From now on it runs on a thread, whatever its settings say.
         """
         reason = f"it blocked the background thread for {seconds:.1f} s"
         self.log("evaluator_blocked", f"{reason}; it runs in a thread from now on")
@@ -171,8 +175,9 @@ class EvaluatorState:
             self._calls = self._expensive = 0
 
     def ran_inline(self, cpu_s: float) -> None:
-        """Note an inline run. An evaluator that stops being cheap goes to a thread for good (see
-        `INLINE_SAMPLE`).
+        """Note an inline run.
+
+        An evaluator that stops being cheap goes to a thread for good (see `INLINE_SAMPLE`).
 
         A single long call does not move it: a collection of the host's garbage may run in any call.
         """

@@ -61,8 +61,9 @@ class NoWorkerProcess(RunsHere):
 
 
 class Supervisor:
-    """The fork server and the worker process of one executor. Nothing is started before the first
-    job.
+    """The fork server and the worker process of one executor.
+
+    Nothing is started before the first job.
     """
 
     def __init__(self) -> None:
@@ -205,8 +206,9 @@ class Supervisor:
                 return
 
     def _send(self, worker: WorkerHandle, jobs: deque[Job]) -> int:
-        """Send the first of these jobs, and return how many. Jobs that were cancelled, are
-        quarantined or have no JSON form are left out.
+        """Send the first of these jobs, and return how many.
+
+        Jobs that were cancelled, are quarantined or have no JSON form are left out.
         """
         messages: list[bytes] = []
         size = 0
@@ -234,8 +236,9 @@ class Supervisor:
         return len(messages)
 
     def _answer(self, worker: WorkerHandle, job: Job, *, has_more: bool) -> Any:
-        """Return the answer to a job. Raises `Gone` if the worker has ended, and the time-out of
-        the job.
+        """Return the answer to a job.
+
+        Raises `Gone` if the worker has ended, and the time-out of the job.
 
         The worker runs at the lowest priority: while it waits for the processor it gets up to four
         times the limit.
@@ -327,8 +330,9 @@ class WorkerHandle:
 
 
 class ForkServerClient:
-    """The fork server as the host sees it. A request blocks until it is answered, and raises `Gone`
-    where it is not.
+    """The fork server as the host sees it.
+
+    A request blocks until it is answered, and raises `Gone` where it is not.
 
     `problems` maps the number of each evaluator to why it could not be loaded; an empty text if it
     was loaded.
@@ -371,8 +375,9 @@ class ForkServerClient:
         self._send(line(["end"]))
 
     def end(self, patience_s: float) -> None:
-        """Close its socket, so that it ends, and kill it if it does not. No zombie is left. Blocks
-        until then.
+        """Close its socket, so that it ends, and kill it if it does not.
+
+        No zombie is left. Blocks until then.
         """
         self.channel.close()
         if not self._ends_within(patience_s):
@@ -406,8 +411,9 @@ class ForkServerClient:
 def readable(
     channel: socket.socket, limit_s: float, gives_up: Callable[[], bool] = lambda: False
 ) -> bool:
-    """Tell whether something arrives within the limit. Time in which this process stood still does
-    not count.
+    """Tell whether something arrives within the limit.
+
+    Time in which this process stood still does not count.
     """
     poll = select.poll()
     poll.register(channel, select.POLLIN)
@@ -423,8 +429,9 @@ def readable(
 
 
 def _python() -> str:
-    """Return the path of a Python of this version. The running program may be none (uWSGI, a
-    program that embeds Python).
+    """Return the path of a Python of this version.
+
+    The running program may be none (uWSGI, a program that embeds Python).
     """
     if not (hasattr(os, "fork") and hasattr(os, "posix_spawn")):
         raise NoWorkerProcess("this platform cannot fork")
@@ -439,8 +446,9 @@ def _python() -> str:
 
 
 def _spawn(python: str, descriptor: int) -> int:
-    """Start it with the descriptor as standard input and none of our other ones. Return its process
-    id.
+    """Start it with the descriptor as standard input and none of our other ones.
+
+    Return its process id.
     """
     environment = {
         name: value

@@ -25,8 +25,9 @@ _BACKLOG = 32
 
 
 class Threads:
-    """The queue and its threads, usually one. If an evaluation takes long, a new thread runs those
-    behind it.
+    """The queue and its threads, usually one.
+
+    If an evaluation takes long, a new thread runs those behind it.
 
     A thread whose evaluation overran its limit is abandoned. `submit` belongs to the thread of an
     event loop.
@@ -64,8 +65,10 @@ class Threads:
             self.jobs.put(None)
 
     def may_end(self, thread: _Thread) -> bool:
-        """Tell whether the thread has to end. It has to if it was abandoned, or if nothing waits
-        and either another one stays or all are closed.
+        """Tell whether the thread has to end.
+
+        It has to if it was abandoned, or if nothing waits and either another one stays or
+        all are closed.
         """
         with self._lock:
             is_needed = not self.jobs.empty() or not (

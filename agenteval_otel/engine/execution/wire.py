@@ -89,8 +89,9 @@ def encode_answer(cpu_s: float, outcome: object) -> bytes:
 
 
 def answer_of(kind: Any, body: Any) -> Any:
-    """Return the results of the evaluation, or the exception that it raised. An unreadable answer
-    is a failure.
+    """Return the results of the evaluation, or the exception that it raised.
+
+    An unreadable answer is a failure.
     """
     try:
         if kind == _RESULTS:
@@ -165,6 +166,7 @@ class NotPortable(RunsHere):
 
 def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
     """Return what `load_evaluator` needs to make an equal evaluator in another process, in JSON.
+
     Raises `NotPortable`.
     """
     kind = type(evaluator)
@@ -198,8 +200,9 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
 
 
 def load_evaluator(recipe: Mapping[str, Any]) -> Evaluator:
-    """Return the evaluator of a recipe, in another process. Raises whatever its module or its class
-    raises.
+    """Return the evaluator of a recipe, in another process.
+
+    Raises whatever its module or its class raises.
     """
     if recipe["main"] is not None:
         from multiprocessing.spawn import prepare

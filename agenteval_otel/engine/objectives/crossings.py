@@ -175,8 +175,9 @@ class Callbacks:
 
 
 def load_callback(value: object, *, path: str) -> Callback | None:
-    """Return the function itself, or the one that ``module:function`` names. None stays None. The
-    module is imported.
+    """Return the function itself, or the one that ``module:function`` names.
+
+    None stays None. The module is imported.
 
     Raises:
         ConfigurationError: It cannot be found or called. The error has the path.

@@ -169,8 +169,9 @@ class Evidence:
 
     @property
     def log_ratio(self) -> float:
-        """Return the natural logarithm of `value` over `enough`: 0 and above is enough. It is never
-        below that of a value of 1.
+        """Return the natural logarithm of `value` over `enough`: 0 and above is enough.
+
+        It is never below that of a value of 1.
         """
         return log(max(sum(self._wealth()), len(BETS)) / self._enough)
 

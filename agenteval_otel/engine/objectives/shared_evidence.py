@@ -63,8 +63,9 @@ class SharedSums:
                 self.gains[at] += brought
 
     def move_to_run(self, value: float) -> None:
-        """Make a gain that is booked one of a run. The gain stays, because no sum falls: a loss of
-        the same size cancels it.
+        """Make a gain that is booked one of a run.
+
+        The gain stays, because no sum falls: a loss of the same size cancels it.
         """
         for at, bet in enumerate(BETS):
             self.losses[at] += log(1.0 + bet * value)
@@ -253,8 +254,10 @@ class SharedEvidence:
         return None
 
     def _share_run(self, run: _Run) -> None:
-        """Make what the run has brought a gain that other processes may have, too. Later runs of the
-        same minute are the process's own: an outage does not end and begin anew.
+        """Make what the run has brought a gain that other processes may have, too.
+
+        Later runs of the same minute are the process's own: an outage does not end and
+        begin anew.
         """
         if self._last_run_s is not None and run.began_s - self._last_run_s < RUN_S:
             return

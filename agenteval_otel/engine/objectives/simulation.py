@@ -38,8 +38,9 @@ class ParallelEvidence:
     def add(
         self, passed: npt.NDArray[np.bool_], share: npt.NDArray[np.float64] | float = 1.0
     ) -> npt.NDArray[np.bool_]:
-        """Add a verdict of each stream, shape (streams,). Return whether each has enough evidence.
-        `share` is as in `Evidence`.
+        """Add a verdict of each stream, shape (streams,).
+
+        Return whether each has enough evidence. `share` is as in `Evidence`.
         """
         paid = (self._objective - passed) * share / (1.0 - self._objective)
         self._wealth = np.minimum((self._wealth + 1.0) * (1.0 + self._bets * paid), _LIMIT)
@@ -140,8 +141,9 @@ def verdicts_to_alarm(
     most: int = 20_000,
     seed: int = 0,
 ) -> npt.NDArray[np.int64]:
-    """Return how many verdicts a drop to a pass rate takes to its alarm, evenly sampled. The
-    numbers are sorted, shape (streams,).
+    """Return how many verdicts a drop to a pass rate takes to its alarm, evenly sampled.
+
+    The numbers are sorted, shape (streams,).
 
     Streams that do not alarm within `most` count as `most`. The evidence from before the drop is
     left out, which only helps. With `of_last`, everything passed before in the streams.
@@ -181,8 +183,9 @@ class ByChance(NamedTuple):
 
 
 def by_chance(objective: Objective, failing: float) -> ByChance:
-    """Compute `ByChance` for an agent of which each verdict fails with this probability. The
-    probability is above 0 and below 1. The result is exact with even sampling.
+    """Compute `ByChance` for an agent of which each verdict fails with this probability.
+
+    The probability is above 0 and below 1. The result is exact with even sampling.
 
     A breach begins where the limit is reached, a pass leaves the last verdicts and a failure comes.
     """

@@ -186,8 +186,9 @@ class Track:
         self.evidence = self._new_evidence()
 
     def add(self, verdict: ObjectiveVerdict, now_s: float) -> ObjectiveCrossing | None:
-        """Add a verdict at this time (monotonic seconds). Return the crossing or reminder that it
-        causes.
+        """Add a verdict at this time (monotonic seconds).
+
+        Return the crossing or reminder that it causes.
         """
         probability = max(verdict.probability, LEAST_COUNTED)
         # As a number: ids may be long.
@@ -234,6 +235,7 @@ class Track:
 
     def begins_to_repeat(self) -> bool:
         """Tell whether a thousand verdicts have now come of conversations that were known before.
+
         Hardly anything is learnt from them. It is True once, until a conversation begins.
         """
         repeats = self._size.repeated >= _MANY_OF_ONE
@@ -322,9 +324,10 @@ class Tracks:
         return admitted
 
     def shared_sums(self, now_s: float) -> dict[tuple[str, str | None], SharedSums]:
-        """Return what processes share by criterion and agent, at this time (monotonic seconds). The
-        caller holds `lock`. Several objectives of one criterion have the same sums, and a reload
-        keeps them: none may fall.
+        """Return what processes share by criterion and agent, at this time (monotonic seconds).
+
+        The caller holds `lock`. Several objectives of one criterion have the same sums, and
+        a reload keeps them: none may fall.
         """
         for track in self._known.values():
             track.settle(now_s)
@@ -333,8 +336,9 @@ class Tracks:
     def of(
         self, agent: str | None, criterion: str, objective: Objective, now_s: float = 0.0
     ) -> Track | None:
-        """Return the track, or None if agents from outside have too many already. `now_s` is the
-        time (monotonic seconds).
+        """Return the track, or None if agents from outside have too many already.
+
+        `now_s` is the time (monotonic seconds).
         """
         key = (agent, criterion, objective)
         track = self._known.get(key)

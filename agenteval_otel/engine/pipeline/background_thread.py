@@ -96,8 +96,9 @@ class BackgroundThread(EvaluationThread):
         self._awake: asyncio.Event | None = None
 
     def wake(self, *, linger: bool) -> None:
-        """Wake the loop, from any thread. With `linger` it gathers calls for a moment before it
-        starts on them.
+        """Wake the loop, from any thread.
+
+        With `linger` it gathers calls for a moment before it starts on them.
         """
         if self.sleeping:  # else it updates `beat` itself, or is blocked
             self.beat = time.monotonic()
@@ -112,8 +113,9 @@ class BackgroundThread(EvaluationThread):
             loop.call_soon_threadsafe(self._rise, after_s, context=contextvars.Context())
 
     def close(self, *, at_once: bool = False) -> None:
-        """Make it end when the queue is empty. With `at_once` it does not finish calls under
-        evaluation.
+        """Make it end when the queue is empty.
+
+        With `at_once` it does not finish calls under evaluation.
         """
         self._closing = True
         self.superseded = self.superseded or at_once
@@ -216,8 +218,10 @@ class BackgroundThread(EvaluationThread):
                 timer.cancel()
 
     def _beat(self, *, is_pending: bool) -> None:
-        """Give a sign of life. Log if the platform froze the process while answers were pending:
-        the next time it may not go on.
+        """Give a sign of life.
+
+        Log if the platform froze the process while answers were pending: the next time it
+        may not go on.
         """
         now_s = time.monotonic()
         frozen_s = now_s - self.beat
@@ -229,8 +233,9 @@ class BackgroundThread(EvaluationThread):
             )
 
     def _look_after_s(self, *, has_room: bool) -> float | None:
-        """Return when to check again without being woken. With calls under evaluation, checks keep
-        `beat` current.
+        """Return when to check again without being woken.
+
+        With calls under evaluation, checks keep `beat` current.
         """
         if not has_room:
             return _ROOM_AGAIN_S
@@ -279,8 +284,9 @@ class BackgroundThread(EvaluationThread):
             self._idle_s += self._rested - now
 
     def _done(self, call: object, outcome: str | Awaitable[str]) -> None:
-        """Take the outcome of a call of the present list, or an awaitable for it. It is called once
-        per call.
+        """Take the outcome of a call of the present list, or an awaitable for it.
+
+        It is called once per call.
         """
         if self.superseded and asyncio.iscoroutine(outcome):
             outcome.close()  # this loop ends: the call is taken back, and the next thread goes on
@@ -309,8 +315,9 @@ class BackgroundThread(EvaluationThread):
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what still runs and let it end. Otherwise asyncio complains on the host's stderr of
-    tasks that are pending.
+    """Cancel what still runs and let it end.
+
+    Otherwise asyncio complains on the host's stderr of tasks that are pending.
     """
     tasks = asyncio.all_tasks(loop)
     for task in tasks:

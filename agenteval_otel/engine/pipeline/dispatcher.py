@@ -39,8 +39,9 @@ class Stall(Protocol):
         """Find, log and move what holds the thread for so long. Return it if it is an evaluator."""
 
     def take_over(self, queued: Queued, blamed: Evaluator | None, held_s: float) -> Taken:
-        """Say who goes on with a task that was under way. For the next thread, make it ready to be
-        processed again.
+        """Say who goes on with a task that was under way.
+
+        For the next thread, make it ready to be processed again.
         """
 
 
@@ -64,8 +65,9 @@ class Dispatcher(Component, contract="dispatcher"):
         raise NotImplementedError
 
     def submit(self, queued: Queued, size_bytes: int) -> bool:
-        """Take a call or a task, on the caller's thread, without blocking. Return False if it was dropped
-        (and settled as such).
+        """Take a call or a task, on the caller's thread, without blocking.
+
+        Return False if it was dropped (and settled as such).
         """
         raise NotImplementedError
 
@@ -74,19 +76,22 @@ class Dispatcher(Component, contract="dispatcher"):
         raise NotImplementedError
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Take no more calls, wait for those taken, and settle the rest as dropped. Return False if
-        some were dropped.
+        """Take no more calls, wait for those taken, and settle the rest as dropped.
+
+        Return False if some were dropped.
         """
         raise NotImplementedError
 
     def retire(self) -> None:
-        """Let go of what waits for calls, at once: none are expected any more. One that comes is
-        taken as before.
+        """Let go of what waits for calls, at once: none are expected any more.
+
+        One that comes is taken as before.
         """
 
     def state(self) -> dict[str, int]:
-        """Return the gauges of the queue, ``size``, ``waiting``, ``bytes`` and ``max_bytes``. The
-        size is in calls, of which those ``waiting`` have not begun.
+        """Return the gauges of the queue, ``size``, ``waiting``, ``bytes`` and ``max_bytes``.
+
+        The size is in calls, of which those ``waiting`` have not begun.
         """
         return {"size": 0, "waiting": 0, "bytes": 0, "max_bytes": 0}
 
@@ -198,8 +203,10 @@ class DaemonExecutor(ThreadPoolExecutor):
         self._closed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a function on one of the threads. Raises RuntimeError if it was shut down, too much
-        waits, or no thread can be started.
+        """Run a function on one of the threads.
+
+        Raises RuntimeError if it was shut down, too much waits, or no thread can be
+        started.
         """
         future: Future[Any] = Future()
         evaluation = EVALUATION.get()
@@ -215,8 +222,10 @@ class DaemonExecutor(ThreadPoolExecutor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more. The threads end after what waits. It never waits itself: what hangs would
-        hold the exit.
+        """Take no more.
+
+        The threads end after what waits. It never waits itself: what hangs would hold the
+        exit.
         """
         self._closed = True
         self._worker.close(0.0)

@@ -39,8 +39,9 @@ reset_in_child(_elsewhere.clear)
 
 
 def watch_answer() -> None:
-    """Watch the exit from the first answer on, and SIGTERM from the first on the main thread. It is
-    called for each answer until `WATCHED`.
+    """Watch the exit from the first answer on, and SIGTERM from the first on the main thread.
+
+    It is called for each answer until `WATCHED`.
     """
     if not _elsewhere:
         watch_exit()
@@ -55,8 +56,9 @@ def watch_answer() -> None:
 
 
 def watch_exit() -> None:
-    """Register, or do so anew. Exit handlers run last in, first out, and ours runs before those of
-    the application.
+    """Register, or do so anew.
+
+    Exit handlers run last in, first out, and ours runs before those of the application.
     """
     if _ENDING:
         return  # they are running: a list that is walked is not changed
@@ -81,8 +83,10 @@ def _finalize_with(util: Any) -> None:
 
 
 def _watch_pool_worker(process: object) -> None:
-    """Deliver before a child of billiard's pool ends. It ends by `os._exit`, with no finalizer,
-    after its `on_exit`. Celery runs its tasks in such children.
+    """Deliver before a child of billiard's pool ends.
+
+    It ends by `os._exit`, with no finalizer, after its `on_exit`. Celery runs its tasks in such
+    children.
     """
     pool = sys.modules.get("billiard.pool")
     worker = getattr(process, "_target", None)
@@ -146,8 +150,9 @@ def wish_for_sigterm(wanted: bool) -> None:
 
 
 def handle_sigterm(wanted: bool, *, is_asked: bool = False) -> None:
-    """Handle SIGTERM from now on, or no longer. What is pending is delivered or counted, at most
-    for `shutdown_timeout_s`.
+    """Handle SIGTERM from now on, or no longer.
+
+    What is pending is delivered or counted, at most for `shutdown_timeout_s`.
 
     A handler that the host has is called as well and decides what becomes of the process. Without
     one the process then ends of the signal, and at once of a second one. A signal that the host
@@ -218,8 +223,9 @@ def _on_sigterm(number: int, frame: object) -> None:
 
 
 def _within_time(*, last: bool) -> None:
-    """Deliver on another thread. The thread that the signal interrupted may hold a lock that is
-    needed for it.
+    """Deliver on another thread.
+
+    The thread that the signal interrupted may hold a lock that is needed for it.
     """
     done = _thread.allocate_lock()
     done.acquire()

@@ -80,8 +80,9 @@ class CallSource(Protocol):
     """Makes tasks of what comes in after the answer has ended, as a span processor does."""
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Submit what has come so far, with `last` also what is incomplete. Return False if the
-        time ran out.
+        """Submit what has come so far, with `last` also what is incomplete.
+
+        Return False if the time ran out.
         """
 
     def state(self) -> dict[str, int]:
@@ -216,6 +217,7 @@ class Pipeline:
         function: Callable[..., Any] | None = None,
     ) -> HandlerSettings:
         """Return the settings of one handler: its own, then the agent's, then the pipeline's.
+
         Raises ConfigurationError.
 
         The agent and its criteria are the operator's own names from now on.
@@ -275,22 +277,25 @@ class Pipeline:
         return state
 
     def has_room(self) -> bool:
-        """Tell whether the queue is at most half full. Callers that can wait or retry hold back
-        early.
+        """Tell whether the queue is at most half full.
+
+        Callers that can wait or retry hold back early.
         """
         state = self.dispatcher.state()
         return bool(state.get("bytes", 0) * 2 <= state.get("max_bytes", 1))
 
     def keep_unsampled(self, window_s: float) -> None:
-        """Keep calls that were not sampled, in case that feedback asks for them. It is called
-        before a handler is bound.
+        """Keep calls that were not sampled, in case that feedback asks for them.
+
+        It is called before a handler is bound.
         """
         self.unsampled_calls = UnsampledCalls(window_s, self._settle)
         self.shared = replace(self.shared, keeps_unsampled=True)
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
-        """Delete what waits and matches, and return how much, by what it is. What is queued already
-        is left to `deliver`. Blocks.
+        """Delete what waits and matches, and return how much, by what it is.
+
+        What is queued already is left to `deliver`. Blocks.
         """
         counts = self.capabilities.erase(erasure)
         if self.unsampled_calls is not None:
@@ -307,32 +312,36 @@ class Pipeline:
         return tuple(self._providers.values())
 
     def submit(self, queued: Queued, size_bytes: int) -> bool:
-        """Hand a call that has ended, or a task, to the dispatcher. Any thread. Never blocks. Return
-        False if it was dropped.
+        """Hand a call that has ended, or a task, to the dispatcher.
+
+        Any thread. Never blocks. Return False if it was dropped.
         """
         if not WATCHED:
             watch_answer()
         return self.dispatcher.submit(queued, size_bytes)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until everything taken before is evaluated, stored, exported and called back. Return
-        whether it is within the time. Blocks.
+        """Wait until everything taken before is evaluated, stored, exported and called back.
+
+        Return whether it is within the time. Blocks.
         """
         deadline = time.monotonic() + timeout_s
         drained = self._drain(deadline)
         return self.deliver(max(0.0, deadline - time.monotonic())) and drained
 
     def deliver(self, timeout_s: float) -> bool:
-        """Wait as `flush` does, for what was submitted. What waits for the end of its
-        trace goes on waiting.
+        """Wait as `flush` does, for what was submitted.
+
+        What waits for the end of its trace goes on waiting.
         """
         deadline = time.monotonic() + timeout_s
         evaluated = self.dispatcher.flush(timeout_s)
         return self.export(max(0.0, deadline - time.monotonic())) and evaluated
 
     def export(self, timeout_s: float, *, with_metrics: bool = True) -> bool:
-        """Wait as `deliver` does, for what was evaluated. Calls that wait for their evaluation go
-        on waiting.
+        """Wait as `deliver` does, for what was evaluated.
+
+        Calls that wait for their evaluation go on waiting.
         """
         deadline = time.monotonic() + timeout_s
         followers = self.answers.followers.take()
@@ -360,8 +369,9 @@ class Pipeline:
                 self.broken("follower", error)
 
     def retire(self) -> None:
-        """Let another pipeline take over. What was taken is still delivered, then no thread is
-        left. Returns at once.
+        """Let another pipeline take over.
+
+        What was taken is still delivered, then no thread is left. Returns at once.
         """
         self.capabilities.drain("reload")
         self.dispatcher.retire()
@@ -371,8 +381,9 @@ class Pipeline:
         self.executor.close()
 
     def shutdown(self, timeout_s: float) -> bool:
-        """Take nothing more, deliver what was taken, and count the rest as dropped. Return True if
-        nothing was dropped and everything was exported and saved.
+        """Take nothing more, deliver what was taken, and count the rest as dropped.
+
+        Return True if nothing was dropped and everything was exported and saved.
         """
         deadline = time.monotonic() + timeout_s
         drained = self._drain(time.monotonic() + timeout_s / 4, last=True)
@@ -636,8 +647,9 @@ class _Load:
         return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)
 
     def note(self, calls: int, seconds: float) -> None:
-        """Note how long the background thread took for some calls in a row. It is called on the
-        thread's event loop.
+        """Note how long the background thread took for some calls in a row.
+
+        It is called on the thread's event loop.
         """
         before = self._submitted_s
         self._submitted_s = {mode: load.submitted_s for mode, load in self._executor.loads.items()}

@@ -214,8 +214,9 @@ class _Pool:
         return True
 
     def start_thread(self) -> bool:
-        """Start the background thread, unless there is one. Return False if no thread can be
-        started.
+        """Start the background thread, unless there is one.
+
+        Return False if no thread can be started.
         """
         if not self._starting.acquire(blocking=False):
             return True  # a thread is being started, and looks at the queue first thing
@@ -248,8 +249,9 @@ class _Pool:
             self._watchdog.watch()
 
     def replace(self, thread: BackgroundThread, held_s: float) -> None:
-        """Replace a thread that is blocked or has ended. The next one takes over its unfinished
-        calls.
+        """Replace a thread that is blocked or has ended.
+
+        The next one takes over its unfinished calls.
         """
         with self._starting:
             if self.thread is not thread or not self._may_replace():
@@ -284,8 +286,9 @@ class _Pool:
                 thread.wake(linger=False)
 
     def _may_replace(self) -> bool:
-        """Tell whether another thread may be started. The more threads are held up, the longer the
-        next one has to wait.
+        """Tell whether another thread may be started.
+
+        The more threads are held up, the longer the next one has to wait.
         """
         self._blocked = [thread for thread in self._blocked if thread.is_alive()]
         beyond = len(self._blocked) - _MAX_HELD

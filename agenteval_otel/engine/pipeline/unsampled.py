@@ -28,8 +28,9 @@ class _Kept(NamedTuple):
 
 
 class UnsampledCalls:
-    """The newest calls that were not sampled, within time and memory. Any thread; holds its lock
-    for microseconds.
+    """The newest calls that were not sampled, within time and memory.
+
+    Any thread; holds its lock for microseconds.
 
     A call that is let go counts as the sampler said; one that is taken is counted when it is
     evaluated.
@@ -55,8 +56,9 @@ class UnsampledCalls:
         self._places: dict[Any, int] = {}
 
     def keep(self, queued: Queued, size_bytes: int) -> None:
-        """Keep a call whose decision says that it is not sampled. The oldest are let go if there is
-        no room.
+        """Keep a call whose decision says that it is not sampled.
+
+        The oldest are let go if there is no room.
         """
         with self._lock:
             self.expire()
@@ -70,8 +72,10 @@ class UnsampledCalls:
                 self._places[key] = id(queued)
 
     def take(self, *keys: Any) -> tuple[Queued, int] | None:
-        """Return the call with one of these keys, to be evaluated, or None without one. A key is
-        ``("call", id)``, the ids of trace and span, or the trace's id for its newest call.
+        """Return the call with one of these keys, to be evaluated, or None without one.
+
+        A key is ``("call", id)``, the ids of trace and span, or the trace's id for its
+        newest call.
         """
         with self._lock:
             self.expire()
@@ -88,8 +92,9 @@ class UnsampledCalls:
         user_id: Callable[[str], str],
         broken: Callable[[str, BaseException], object],
     ) -> int:
-        """Remove the calls that match the erasure and return how many. A call whose ids cannot be
-        read is removed too. Matching runs without the lock.
+        """Remove the calls that match the erasure and return how many.
+
+        A call whose ids cannot be read is removed too. Matching runs without the lock.
         """
         with self._lock:
             every = [kept.queued for kept in self._kept.values()]

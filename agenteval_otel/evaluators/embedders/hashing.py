@@ -1,5 +1,6 @@
-"""The built-in embedder: words and pieces of words, hashed into a vector. It compares wording, not
-meaning.
+"""The built-in embedder: words and pieces of words, hashed into a vector.
+
+It compares wording, not meaning.
 """
 
 from __future__ import annotations

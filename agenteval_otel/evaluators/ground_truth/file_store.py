@@ -101,8 +101,9 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
 
 
 class IndexedFile:
-    """The index of a file's rows, which follows the file. Any thread may call; none waits for the
-    file.
+    """The index of a file's rows, which follows the file.
+
+    Any thread may call; none waits for the file.
 
     A changed file that cannot be used leaves the index as it was, and its error in `problems`.
     """

@@ -60,8 +60,9 @@ else:
 
 
 class CallableJudge(Judge):
-    """An object of the program's that generates text, as a judge. Limits and retries are left to
-    the object.
+    """An object of the program's that generates text, as a judge.
+
+    Limits and retries are left to the object.
 
     An ``async def`` runs on the loop, a plain function or method on a thread of its own. After 16
     calls that never return, further calls fail at once (``timeout``) until one of them returns.

@@ -1,5 +1,6 @@
-"""A judge's request and its answer: exactly one JSON object. Other answers are rejected, never
-guessed.
+"""A judge's request and its answer: exactly one JSON object.
+
+Other answers are rejected, never guessed.
 """
 
 from __future__ import annotations

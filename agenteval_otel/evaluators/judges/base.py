@@ -127,8 +127,9 @@ class Judge(Component, contract="judge"):
 
 
 class Guarded:
-    """A judge behind its guards; has the judge's own `judge`. Judges, loops and threads may share
-    guards.
+    """A judge behind its guards; has the judge's own `judge`.
+
+    Judges, loops and threads may share guards.
     """
 
     def __init__(

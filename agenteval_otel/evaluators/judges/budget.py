@@ -1,5 +1,6 @@
-"""The budget: prices and limits. No call without a reservation, and fewer calls the nearer a limit
-is.
+"""The budget: prices and limits.
+
+No call without a reservation, and fewer calls the nearer a limit is.
 """
 
 from __future__ import annotations

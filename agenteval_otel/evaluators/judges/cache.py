@@ -49,8 +49,9 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class VerdictCache:
-    """The verdicts by key. Only `get` waits, at most 1.5 s for the file; nothing raises. The clock
-    gives Unix time.
+    """The verdicts by key.
+
+    Only `get` waits, at most 1.5 s for the file; nothing raises. The clock gives Unix time.
     """
 
     def __init__(

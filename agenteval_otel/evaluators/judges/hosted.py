@@ -105,8 +105,9 @@ class HostedJudge(HostedModel, Judge):
 
 
 class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
-    """Asks a model by ``POST <base_url>/chat/completions``. No temperature is sent; `extra_body`
-    may hold one.
+    """Asks a model by ``POST <base_url>/chat/completions``.
+
+    No temperature is sent; `extra_body` may hold one.
 
     Without `api_key` and `api_key_env` no key is sent: a key in the environment may be another
     provider's.

@@ -1,5 +1,6 @@
-"""Rubric: a criterion as a judge reads it. And scales: how a judge is asked, and how its score is
-read, strictly.
+"""Rubric: a criterion as a judge reads it.
+
+And scales: how a judge is asked, and how its score is read, strictly.
 """
 
 from __future__ import annotations

@@ -193,6 +193,7 @@ class Expectation(ArgumentTerms):
 
 class ToolUse(OperationalEvaluator, type="ToolUse"):
     """Fraction of the expected tool calls that were made, 0 to 1; it passes with all of them.
+
     Without any, 1.
 
     Calls in messages of every role count, and the answer's own (`EvaluationInput.tool_calls`). If a

@@ -42,8 +42,10 @@ class RecentAnswers:
         return f"<RecentAnswers {len(self._answers)}>"
 
     def add(self, answer: RecentAnswer, reference_id: str | None) -> None:
-        """Keep an answer. A trace and a conversation lead to their newest one. `reference_id` is
-        its own id, if the application may know it.
+        """Keep an answer.
+
+        A trace and a conversation lead to their newest one. `reference_id` is its own id,
+        if the application may know it.
         """
         span = answer.span_context
         keys: list[Any] = [] if span is None else [(span.trace_id, span.span_id), span.trace_id]
@@ -79,8 +81,9 @@ class RecentAnswers:
 
 
 class Seen:
-    """Which feedback came already: a click that is sent twice counts once. Any thread; the oldest
-    are forgotten.
+    """Which feedback came already: a click that is sent twice counts once.
+
+    Any thread; the oldest are forgotten.
 
     What is kept is a digest, since a key has comments in it.
     """

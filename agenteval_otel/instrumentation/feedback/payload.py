@@ -71,8 +71,9 @@ class OfAnswer(FrozenSettings):
         return self
 
     def feedback(self) -> Feedback:
-        """Return what the recorder takes. Raises `EvaluationError` for a score that is not on its
-        scale.
+        """Return what the recorder takes.
+
+        Raises `EvaluationError` for a score that is not on its scale.
         """
         raise NotImplementedError
 

@@ -149,8 +149,9 @@ class Recorder:
         self._answers.add(answer, None)
 
     def drain(self, timeout_s: float, *, last: bool = False) -> bool:
-        """Hand on what was taken, with `last` also what waits for its answer. Return False if the
-        time ran out.
+        """Hand on what was taken, with `last` also what waits for its answer.
+
+        Return False if the time ran out.
         """
         if not self._worker.has_thread:
             return True
@@ -246,8 +247,9 @@ class Recorder:
         return feedback.exact_ids if is_exact else feedback.ids
 
     def _has_truth(self, feedback: Feedback, truth: LateTruth, *, is_known: bool) -> bool:
-        """Tell whether a ground truth is over. It went to the answer that waited for it, or cannot
-        go to any.
+        """Tell whether a ground truth is over.
+
+        It went to the answer that waited for it, or cannot go to any.
         """
         capabilities = default_pipeline().capabilities
         became = capabilities.on_signal(TruthSignal(self._ids_of(feedback), truth))
@@ -258,8 +260,9 @@ class Recorder:
         return True
 
     def _give_up(self, feedback: Feedback) -> None:
-        """Give up waiting for its answer. A score is recorded without one, and a ground truth is of
-        no use.
+        """Give up waiting for its answer.
+
+        A score is recorded without one, and a ground truth is of no use.
         """
         _count(f"{feedback.part}:unjoined")
         if feedback.truth is None:

@@ -48,8 +48,9 @@ class SamplingDecision(NamedTuple):
 
 
 def known(value: object, *, sampled: bool = True) -> float | None:
-    """Return the value if it is a probability, else None. 0 is a probability only of a response
-    that was not sampled.
+    """Return the value if it is a probability, else None.
+
+    0 is a probability only of a response that was not sampled.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -57,23 +58,26 @@ def known(value: object, *, sampled: bool = True) -> float | None:
 
 
 def probability_of(decision: SamplingDecision) -> float | None:
-    """Return the decision's probability. Return None if it is unknown, or none that a decision like
-    this one can have.
+    """Return the decision's probability.
+
+    Return None if it is unknown, or none that a decision like this one can have.
     """
     return known(decision.probability, sampled=decision.sampled)
 
 
 def nested(*probabilities: float | None) -> float | None:
-    """Return min(p_i): all of several choices by the same randomness u took the response. Each
-    choice is u < p_i. Return None if one probability is unknown.
+    """Return min(p_i): all of several choices by the same randomness u took the response.
+
+    Each choice is u < p_i. Return None if one probability is unknown.
     """
     numbers = [probability for probability in probabilities if probability is not None]
     return min(numbers, default=1.0) if len(numbers) == len(probabilities) else None
 
 
 def independent(*probabilities: float | None) -> float | None:
-    """Return prod(p_i): all of several choices by independent randomness took the response. Return
-    None if one probability is unknown.
+    """Return prod(p_i): all of several choices by independent randomness took the response.
+
+    Return None if one probability is unknown.
     """
     numbers = [probability for probability in probabilities if probability is not None]
     return math.prod(numbers, start=1.0) if len(numbers) == len(probabilities) else None
@@ -93,8 +97,9 @@ def union(probabilities: Iterable[float | None]) -> float | None:
 
 
 def of_threshold(threshold: int) -> float | None:
-    """Return the probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``. Return None
-    for other numbers.
+    """Return the probability 1 - T / 2^56 of a sampling threshold T, as in ``ot=th``.
+
+    Return None for other numbers.
     """
     return (_THRESHOLDS - threshold) / _THRESHOLDS if 0 <= threshold < _THRESHOLDS else None
 
@@ -105,8 +110,9 @@ def has_weight(probability: float | None) -> bool:
 
 
 def weight(probability: float | None) -> float:
-    """Return w = 1 / p, the number of responses that one counts for. Return 1 without `has_weight`,
-    for tables that count such a response once and say so.
+    """Return w = 1 / p, the number of responses that one counts for.
+
+    Return 1 without `has_weight`, for tables that count such a response once and say so.
     """
     return 1.0 / probability if probability is not None and has_weight(probability) else 1.0
 

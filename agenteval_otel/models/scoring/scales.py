@@ -59,8 +59,9 @@ class AgentDockCriteria(EvaluationCriteria):
 
 @lru_cache(maxsize=256)
 def bounds_of(scale: str) -> tuple[int, int] | None:
-    """Return the ends of a scale that is named by them, such as ``0-10``. Return None for other
-    scales.
+    """Return the ends of a scale that is named by them, such as ``0-10``.
+
+    Return None for other scales.
     """
     match = _RANGE.fullmatch(scale.strip())
     if match is None:
@@ -71,8 +72,10 @@ def bounds_of(scale: str) -> tuple[int, int] | None:
 
 
 def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | None:
-    """Return the error for a number outside of the criterion's scale. Return None for other values,
-    and for custom scales. Text that is a number as a whole counts as that number.
+    """Return the error for a number outside of the criterion's scale.
+
+    Return None for other values, and for custom scales. Text that is a number as a whole counts
+    as that number.
     """
     if isinstance(score, str):
         match = _LEADING_NUMBER.match(score)
@@ -112,8 +115,9 @@ def off_scale_in(error: str) -> str | None:
 
 
 def wrong_threshold(criterion: EvaluationCriteria) -> str | None:
-    """Return the error for a threshold outside of the scale, which decides nothing. Return None if
-    it is valid.
+    """Return the error for a threshold outside of the scale, which decides nothing.
+
+    Return None if it is valid.
     """
     threshold = criterion.threshold
     ends = _ends_of(criterion)
@@ -132,8 +136,9 @@ def _ends_of(criterion: EvaluationCriteria) -> tuple[float, float] | None:
 
 
 def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float | None:
-    """Move a raw score to [0, 1], higher is better. Return None if the scale has no place for it,
-    as for NaN.
+    """Move a raw score to [0, 1], higher is better.
+
+    Return None if the scale has no place for it, as for NaN.
 
     Booleans are 1 and 0 on every scale. A declared range (`minimum` and `maximum`, or a scale such
     as ``0-100``) maps linearly. Otherwise the scale decides. ``binary`` and ``pass/fail`` take 0
@@ -208,8 +213,10 @@ def _number_in(text: str) -> float | None:
 
 
 def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool | None:
-    """Return the verdict on a raw score. A boolean is the verdict itself. Otherwise the criterion's
-    threshold (inclusive) decides, else a boolean form. Return None without either.
+    """Return the verdict on a raw score.
+
+    A boolean is the verdict itself. Otherwise the criterion's threshold (inclusive) decides,
+    else a boolean form. Return None without either.
     """
     if score is None or isinstance(score, bool):
         return score
@@ -230,8 +237,9 @@ def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool |
 
 
 def label_of(score: ScoreValue | None, passed: bool | None) -> str | None:
-    """Return ``pass`` or ``fail`` if there is a verdict. Otherwise return the evaluator's category
-    if the score is text, else None.
+    """Return ``pass`` or ``fail`` if there is a verdict.
+
+    Otherwise return the evaluator's category if the score is text, else None.
     """
     if passed is not None:
         return LABEL_PASS if passed else LABEL_FAIL

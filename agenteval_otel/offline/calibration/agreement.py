@@ -62,8 +62,9 @@ class RateCorrection(NamedTuple):
 
     @property
     def square(self) -> float:
-        """Return the coefficient of the square in the interval's equation. Without an interval it
-        is 0 or less.
+        """Return the coefficient of the square in the interval's equation.
+
+        Without an interval it is 0 or less.
         """
         variance = self.of_passes + self.of_false - 2 * self.between
         return (self.passes - self.false_passes) ** 2 - self.quantile**2 * variance
@@ -122,8 +123,9 @@ class Agreement(Value):
 
     @property
     def kappa(self) -> Estimate:
-        """Return Cohen's kappa, -1 to 1: agreement beyond chance, (a - e) / (1 - e). The interval
-        is made on Fisher's z.
+        """Return Cohen's kappa, -1 to 1: agreement beyond chance, (a - e) / (1 - e).
+
+        The interval is made on Fisher's z.
         """
         smoothed = self._smoothed
         raw = _kappa(self.shares)
@@ -146,8 +148,10 @@ class Agreement(Value):
 
     @property
     def can_correct(self) -> bool:
-        """Tell whether a rate can be corrected. There must be five rows of each class of people's
-        labels, and the judge must pass good answers more often.
+        """Tell whether a rate can be corrected.
+
+        There must be five rows of each class of people's labels, and the judge must pass
+        good answers more often.
         """
         people = self.shares[0] + self.shares[2]
         passes_good_ones = self._raw_passes > self._raw_false + _NOTHING
@@ -230,8 +234,9 @@ class Agreement(Value):
         return _smoothed(self.shares, self.effective_rows)
 
     def _rates(self) -> tuple[tuple[float, float], tuple[float, float, float]]:
-        """Return two rates, then their variances and covariance. The rates are P(judge passes |
-        person passes) and P(judge passes | person fails).
+        """Return two rates, then their variances and covariance.
+
+        The rates are P(judge passes | person passes) and P(judge passes | person fails).
         """
         ratios = [self._ratio((1, 0, 0, 0), (1, 0, 1, 0)), self._ratio((0, 1, 0, 0), (0, 1, 0, 1))]
         (passes, of_passes), (false_passes, of_false) = ratios
@@ -249,8 +254,9 @@ class Agreement(Value):
         return ratio, [(above[cell] - ratio * below[cell]) / whole for cell in _CELLS]
 
     def _share(self, above: Sequence[float], below: Sequence[float]) -> Estimate:
-        """Estimate the ratio of two sums of shares. It has Wilson's interval, for as many rows as
-        its variance says.
+        """Estimate the ratio of two sums of shares.
+
+        It has Wilson's interval, for as many rows as its variance says.
         """
         whole = _dot(below, self.shares)
         ratio, gradient = self._ratio(above, below)
@@ -321,8 +327,9 @@ def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
 def _outer(
     counted: Mapping[tuple[float, ...], int], centre: Four, scale: float, *, left_out: bool = False
 ) -> list[list[float]]:
-    """Return the sum of the outer products of the clusters' residuals. With `left_out` each
-    residual is from the mean of the rows without its cluster.
+    """Return the sum of the outer products of the clusters' residuals.
+
+    With `left_out` each residual is from the mean of the rows without its cluster.
     """
     matrix = [[0.0] * 4 for _ in _CELLS]
     for cells, times in counted.items():

@@ -203,8 +203,10 @@ def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
 
 
 def _judged_mean(answers: Sequence[JudgedAnswer], *, by_labels: bool = False) -> UnitMean | None:
-    """Return the share by units. With `by_labels` the answers stand for all of them by the probability
-    with which they were labelled, too.
+    """Return the share by units.
+
+    With `by_labels` the answers stand for all of them by the probability with which they were
+    labelled, too.
     """
     scores = GatheredScores()
     for answer in answers:
@@ -216,8 +218,9 @@ def _judged_mean(answers: Sequence[JudgedAnswer], *, by_labels: bool = False) ->
 def _shifts(
     rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer], judged: UnitMean | None
 ) -> Shifts:
-    """Return how the answers with a label differ from the others. Empty if no answer is without a
-    label.
+    """Return how the answers with a label differ from the others.
+
+    Empty if no answer is without a label.
     """
     if not others:
         return NO_SHIFTS

@@ -27,8 +27,9 @@ class Pick(NamedTuple):
 def next_labels(
     answers: Sequence[JudgedAnswer], count: int, *, threshold: float | None = None, seed: int = 0
 ) -> list[Pick]:
-    """Pick so many answers without a label. The same answers and seed give the same picks, whatever
-    the order.
+    """Pick so many answers without a label.
+
+    The same answers and seed give the same picks, whatever the order.
 
     An answer's size is the standard deviation of people's verdicts where the judge's is the same,
     times how near its score is to the threshold, times up to 2 for each slice and system with fewer

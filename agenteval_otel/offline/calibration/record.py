@@ -83,8 +83,9 @@ class CalibrationRecord(Agreement):
         model: str | None = None,
         threshold: float | None = None,
     ) -> str | None:
-        """Return why the record does not apply to these results. None if it applies or that is
-        unknown.
+        """Return why the record does not apply to these results.
+
+        None if it applies or that is unknown.
 
         `evaluator_version`, `model` and `threshold` are those of a result (the model as its
         provider names it).
@@ -118,8 +119,9 @@ class CalibrationRecords:
         return iter(self._records.values())
 
     def find(self, criterion: str, evaluator_id: str | None = None) -> CalibrationRecord | None:
-        """Return the record of a criterion and the named evaluator. Without a name it is the newest
-        record of the criterion. None if there is none.
+        """Return the record of a criterion and the named evaluator.
+
+        Without a name it is the newest record of the criterion. None if there is none.
         """
         if evaluator_id is not None:
             return self._records.get((criterion, evaluator_id))

@@ -83,8 +83,9 @@ NO_SHIFTS: Final = Shifts()
 
 
 def rate_shift(labelled: UnitMean | None, judged: UnitMean | None) -> LabelShift | None:
-    """Return the judge's shares where they differ by more than chance. However little it is: it moves
-    every corrected rate by as much.
+    """Return the judge's shares where they differ by more than chance.
+
+    However little it is: it moves every corrected rate by as much.
     """
     if labelled is None or judged is None:
         return None

@@ -85,8 +85,9 @@ def answer_of_result(aggregated: AggregatedEvaluationResult, place: str) -> Answ
 
 
 def _key_of(row: AnswerRow) -> str | None:
-    """Return the input's own id (``metadata.id``), else a digest of what was asked. The answer is
-    not part of it. None without both.
+    """Return the input's own id (``metadata.id``), else a digest of what was asked.
+
+    The answer is not part of it. None without both.
     """
     if row.input_id is not None:
         return f"id {row.input_id}"
@@ -103,6 +104,7 @@ def _key_of(row: AnswerRow) -> str | None:
 
 def _same_form(value: object) -> Any:
     """Return a value in one form, whichever names its fields have and whether it names None fields.
+
     Files and databases differ there.
     """
     if isinstance(value, Mapping):
@@ -246,8 +248,9 @@ class ComparedSource:
 def arms_of(
     answers: Iterable[Answer], label: str, wanted: tuple[str, ...] = ()
 ) -> dict[str, list[Answer]]:
-    """Group the answers by the value of a label. The groups are the `wanted` values, else the only
-    two, the earlier one first.
+    """Group the answers by the value of a label.
+
+    The groups are the `wanted` values, else the only two, the earlier one first.
 
     Raises:
         ConfigurationError: There are not two, or one of the wanted is not there.

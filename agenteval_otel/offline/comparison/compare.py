@@ -136,8 +136,9 @@ class Comparison(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        """Return 0 for no significant drop, 1 for one, and 2 for no comparison. There is no
-        comparison if nothing is comparable or the arms are out of balance.
+        """Return 0 for no significant drop, 1 for one, and 2 for no comparison.
+
+        There is no comparison if nothing is comparable or the arms are out of balance.
         """
         if self.balance is not None and self.balance.mismatch:
             return 2
@@ -177,8 +178,9 @@ def means_of(answers: Sequence[Answer]) -> dict[str, UnitMean]:
 
 
 def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]:
-    """Return the scores of the present evaluators, and those of their shadows. Both have the same
-    names.
+    """Return the scores of the present evaluators, and those of their shadows.
+
+    Both have the same names.
     """
     present = []
     tried = []
@@ -453,8 +455,10 @@ class _Comparing:
         return in_turn[:_SHOWN]
 
     def _lower(self, item: CriterionComparison) -> Iterator[Regression]:
-        """Yield the inputs that score lower in B. If inputs are not matched, yield the answers of B
-        below the mean of A, provided that the mean of B is lower.
+        """Yield the inputs that score lower in B.
+
+        If inputs are not matched, yield the answers of B below the mean of A, provided that
+        the mean of B is lower.
         """
         if not self._is_paired:
             for number, answer in enumerate(self._b.answers if item.difference.value < 0 else ()):
@@ -534,8 +538,9 @@ def _row(
 
 
 def _mean_of(side: _Side, numbers: Sequence[int], name: str) -> tuple[float, float] | None:
-    """Return the mean of the answers to one input, and its weight. None without answers with a
-    figure.
+    """Return the mean of the answers to one input, and its weight.
+
+    None without answers with a figure.
     """
     values = [
         (figure, side.answers[number].scores[name].weight)
@@ -556,8 +561,9 @@ def _lowest(side: _Side, numbers: Sequence[int], name: str) -> Answer:
 
 
 def _unit_weights(side: _Side) -> list[float]:
-    """Return how many units each conversation, or answer without one, stands for. Those without a
-    score stand for the mean.
+    """Return how many units each conversation, or answer without one, stands for.
+
+    Those without a score stand for the mean.
 
     An answer's weight is the smallest of its criteria's, which include their own sampling rates.
     """

@@ -74,8 +74,9 @@ async def with_preferences(
     concurrency: int = 8,
     on_pair: Callable[[float], object] = bool,
 ) -> tuple[tuple[list[Answer], list[Answer]], Preferences]:
-    """Return both sides with the score `preferred`, and the counts of preferences. The score is 1
-    for the preferred answer, 0 for the other one, and 0.5 for both of a tie.
+    """Return both sides with the score `preferred`, and the counts of preferences.
+
+    The score is 1 for the preferred answer, 0 for the other one, and 0.5 for both of a tie.
 
     Answers are matched by their inputs' keys, the first one of each side. The judge is asked twice
     about each pair, with either answer first. A preference counts if both orders agree, and

@@ -124,8 +124,9 @@ def _table(comparison: Comparison, is_wide: bool) -> Table:
 
 
 def markdown_of(comparison: Comparison, *, answers: bool = False) -> str:
-    """Return Markdown. It has the texts of answers only with `answers`, since a pull request has
-    other readers.
+    """Return Markdown.
+
+    It has the texts of answers only with `answers`, since a pull request has other readers.
     """
     return "\n".join(_markdown(comparison, answers)) + "\n"
 

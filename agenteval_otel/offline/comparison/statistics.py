@@ -108,8 +108,9 @@ def _with_interval(value: float, error: float, freedom: float) -> Difference:
 
 
 def p_value(difference: Difference) -> float:
-    """Return the two-sided p-value of "there is no difference", by the normal distribution. It is
-    for more answers than can be permuted.
+    """Return the two-sided p-value of "there is no difference", by the normal distribution.
+
+    It is for more answers than can be permuted.
     """
     if difference.error == 0 or not math.isfinite(difference.error):
         return 1.0 if difference.value == 0 or difference.error else 0.0
@@ -121,8 +122,9 @@ def p_value(difference: Difference) -> float:
 def permuted_labels(
     a: Clusters, b: Clusters, random: np.random.Generator, *, most: int = _MOST
 ) -> Array:
-    """Return for each criterion the two-sided p-value of "both sides have one mean". At most `most`
-    permutations are tried.
+    """Return for each criterion the two-sided p-value of "both sides have one mean".
+
+    At most `most` permutations are tried.
 
     The labels A and B are permuted among the clusters. The statistic is the difference over its
     standard error, which keeps the test right where the sides differ in their spread or weights
@@ -167,6 +169,7 @@ def _studentized(of_b: npt.NDArray[Any], total: Array) -> Array:
 
 def flipped_signs(pairs: Clusters, random: np.random.Generator, *, most: int = _MOST) -> Array:
     """Return for each criterion the two-sided p-value of "A and B can be exchanged within a pair".
+
     Signs are flipped by clusters of pairs, at most `most` times.
     """
     sums = pairs.sums[np.abs(pairs.sums).max(axis=1) > _NOTHING]
@@ -189,8 +192,9 @@ def _permutations(clusters: int) -> int:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Return Holm's (1979) corrected p-values. Of all claims at a level, at most that share of runs
-    has a wrong one.
+    """Return Holm's (1979) corrected p-values.
+
+    Of all claims at a level, at most that share of runs has a wrong one.
     """
     corrected = [1.0] * len(p_values)
     largest = 0.0
@@ -203,8 +207,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def detectable(
     difference: Difference, a: Estimate, b: Estimate, claims: int, *, pairs: int | None = None
 ) -> float:
-    """Return the drop that is found in 80 % of such comparisons, at 5 % over so many claims. At
-    most 1.
+    """Return the drop that is found in 80 % of such comparisons, at 5 % over so many claims.
+
+    At most 1.
 
     d = (z(1 - alpha / 2 claims) + z(0.8)) * the standard error at a drop of d, plus half a step of
     each side's scores, since passes and failures have few p-values. A drop adds to the variance of
@@ -228,8 +233,9 @@ def detectable(
 
 
 def at_any_time(difference: Difference, clusters: float) -> tuple[Difference, float]:
-    """Return the difference with an interval, and a p-value. Both hold however often and whenever
-    one looks.
+    """Return the difference with an interval, and a p-value.
+
+    Both hold however often and whenever one looks.
 
     Robbins' normal mixture as an asymptotic confidence sequence (Waudby-Smith et al., Ann. Stat.
     52, 2024): half of the interval is the standard error times sqrt((1 + 1/r) (log(1 + r) - 2 log
@@ -252,8 +258,9 @@ def at_any_time(difference: Difference, clusters: float) -> tuple[Difference, fl
 
 
 def balance(units: tuple[float, float], errors: tuple[float, float], share: float) -> float:
-    """Return the p-value of "units are assigned to B with this share". The test is chi-square with
-    one degree of freedom.
+    """Return the p-value of "units are assigned to B with this share".
+
+    The test is chi-square with one degree of freedom.
 
     `errors` are the variances of the numbers of units if these are estimates, by uneven sampling.
     They are 0 for counts.

@@ -117,15 +117,18 @@ class Backend:
 
     @abstractmethod
     def _search(self, query: str, since_ns: int, until_ns: int) -> Any:
-        """Return what a search finds, by trace id: its traces or only their ids. May raise
-        `StorageError`.
+        """Return what a search finds, by trace id: its traces or only their ids.
+
+        May raise `StorageError`.
         """
 
     def _window(
         self, query: str, since_ns: int, until_ns: int, wanted: frozenset[int] = frozenset()
     ) -> Generator[dict[int, Any], None, Ids]:
-        """Yield the traces of a window that were not seen before. Return those of `wanted` that the
-        window has at all, or all of `wanted` if it cannot be read completely.
+        """Yield the traces of a window that were not seen before.
+
+        Return those of `wanted` that the window has at all, or all of `wanted` if it cannot
+        be read completely.
         """
         self._at_ns = since_ns
         can_split = until_ns - since_ns > self.least_ns
@@ -173,8 +176,9 @@ class Backend:
         return trace
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> tuple[int, Any]:
-        """Return status and JSON value of a response, which is 200 or 404. Raises `StorageError`
-        for all others.
+        """Return status and JSON value of a response, which is 200 or 404.
+
+        Raises `StorageError` for all others.
         """
         return self._runner.run(self._requested(path, parameters))
 
@@ -345,8 +349,9 @@ class Tempo(Backend):
 
 
 def _with_hex_ids(value: Any) -> Any:
-    """Convert ids to hexadecimal, which is OTLP's form. Tempo writes them in base64, as protobuf's
-    own JSON form has bytes.
+    """Convert ids to hexadecimal, which is OTLP's form.
+
+    Tempo writes them in base64, as protobuf's own JSON form has bytes.
     """
     for resource in value["resourceSpans"]:
         for scope in resource.get("scopeSpans") or ():

@@ -100,8 +100,9 @@ class RecordedSource(Protocol):
 
 
 def completed(answer: RecordedAnswer, criteria: Mapping[str, EvaluationCriteria]) -> RecordedAnswer:
-    """Return the answer with the normalized forms of its recorded scores. They follow the scales of
-    the criteria as they are now.
+    """Return the answer with the normalized forms of its recorded scores.
+
+    They follow the scales of the criteria as they are now.
     """
     scores = {
         name: copy_with(result, {"normalized": normalize(result.score, criteria[name])})
@@ -130,8 +131,9 @@ def _lies(number: float | None, limit: float, *, below: bool) -> bool:
 def answers_of(
     spans: Sequence[ReadSpan], counts: Counter[str], *, nested_agents: bool = False
 ) -> Iterator[RecordedAnswer]:
-    """Yield the answers of a trace, including those that were evaluated live. Raises nothing. What
-    is left out is counted.
+    """Yield the answers of a trace, including those that were evaluated live.
+
+    Raises nothing. What is left out is counted.
     """
     parents = {span.span_id: span for span in spans}
     reading = read_trace(without_evaluations(spans), nested_agents=nested_agents)
@@ -175,8 +177,9 @@ def answers_of(
 def recorded_scores(
     spans: Sequence[ReadSpan], parents: Mapping[int, ReadSpan]
 ) -> dict[int, Scores]:
-    """Return scores by the evaluated span's id. Each criterion has its most complete result, and of
-    equally complete ones the newest.
+    """Return scores by the evaluated span's id.
+
+    Each criterion has its most complete result, and of equally complete ones the newest.
     """
     recorded: dict[int, Scores] = {}
     for _, _, span_id, result in sorted(_recorded(spans, parents), key=lambda item: item[:2]):

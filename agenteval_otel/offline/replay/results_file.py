@@ -92,8 +92,9 @@ class ResultsFile:
         lock_of(self.path).unlink(missing_ok=True)
 
     def earlier(self) -> Iterator[tuple[int, AggregatedEvaluationResult]]:
-        """Yield the results of an earlier process, each after the byte at which it begins. The
-        iterator must be read to its end.
+        """Yield the results of an earlier process, each after the byte at which it begins.
+
+        The iterator must be read to its end.
         """
         at = 0
         with self.path.open("rb") as file:
@@ -111,8 +112,9 @@ class ResultsFile:
     def add(
         self, key: str, result: AggregatedEvaluationResult, failing: EvaluationInput | None
     ) -> None:
-        """Append a result, and the input of an answer that fails. Both are with the system when
-        this returns.
+        """Append a result, and the input of an answer that fails.
+
+        Both are with the system when this returns.
         """
         if failing is not None and self._dataset is not None:
             metadata = {**(failing.metadata or {}), REPLAY: key}

@@ -131,8 +131,9 @@ class Replay:
         await self._deliver()
 
     def _chunk(self, answers: Iterator[RecordedAnswer]) -> list[RecordedAnswer]:
-        """Return the next answers that are to be scored. Empty at the end. Runs on the source's
-        thread.
+        """Return the next answers that are to be scored.
+
+        Empty at the end. Runs on the source's thread.
         """
         chunk: list[RecordedAnswer] = []
         # those of answers under way are added here: the next chunk is read meanwhile
@@ -248,8 +249,9 @@ class Replay:
         self._unsent += 1
 
     async def _deliver(self, *, note: bool = True) -> None:
-        """Wait until the receiver has what was emitted. What it does not have is emitted again by
-        the next process.
+        """Wait until the receiver has what was emitted.
+
+        What it does not have is emitted again by the next process.
         """
         if self._emitter is None or not self._unsent:
             return

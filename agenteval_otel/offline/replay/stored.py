@@ -82,8 +82,10 @@ class StoredAnswers:
     def _answer_of(
         self, key: str, stored: AggregatedEvaluationResult, recorded: Mapping[AnswerOfSpan, Scores]
     ) -> RecordedAnswer | None:
-        """Return the answer of an evaluation. None if it is not scored again. Unless its results
-        are what people or the application said, that is counted.
+        """Return the answer of an evaluation.
+
+        None if it is not scored again. Unless its results are what people or the
+        application said, that is counted.
         """
         snapshot = stored.input_snapshot
         span = stored.span
@@ -118,8 +120,9 @@ class StoredAnswers:
 
 
 def _recorded(evaluations: Iterable[AggregatedEvaluationResult]) -> dict[AnswerOfSpan, Scores]:
-    """Return the newest result of each criterion by answer. Feedback and off-peak results are
-    stored separately.
+    """Return the newest result of each criterion by answer.
+
+    Feedback and off-peak results are stored separately.
     """
     recorded: dict[AnswerOfSpan, Scores] = {}
     for stored in sorted(evaluations, key=_ended_ns):

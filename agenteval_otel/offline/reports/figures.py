@@ -50,8 +50,9 @@ def with_interval(estimate: Estimate, *, rate: bool = False) -> str:
 
 
 def exactly(estimate: Estimate, *, rate: bool = False) -> str:
-    """Return a mean or a rate with enough digits to compare it with a limit. Its 95 % interval
-    follows, or why there is none.
+    """Return a mean or a rate with enough digits to compare it with a limit.
+
+    Its 95 % interval follows, or why there is none.
     """
     mean = f"{100 * estimate.mean:.4g} %" if rate else f"{estimate.mean:.4g}"
     if not estimate.is_known:

@@ -83,8 +83,9 @@ class Report:
         yield from tables_of(self._heading, self.totals, width=options.max_width)
 
     def text(self, *, width: int | None = None, colour: bool = False) -> str:
-        """Return the table for a terminal of this width. None takes the width of the present
-        terminal.
+        """Return the table for a terminal of this width.
+
+        None takes the width of the present terminal.
         """
         from agenteval_otel.offline.reports.table import console_for
 

@@ -28,8 +28,9 @@ _LEAST_LINE = 12
 
 
 def console_for(file: IO[str], *, width: int | None = None, colour: bool | None = None) -> Console:
-    """Return a console that prints texts as they are. It is in colour if the file is a terminal, or
-    on request.
+    """Return a console that prints texts as they are.
+
+    It is in colour if the file is a terminal, or on request.
     """
     return Console(
         file=file, width=width, force_terminal=colour, highlight=False, emoji=False, markup=False
@@ -39,8 +40,10 @@ def console_for(file: IO[str], *, width: int | None = None, colour: bool | None 
 def tables_of(
     heading: str, totals: Totals, targets: Sequence[TargetOutcome] = (), *, width: int
 ) -> Iterator[RenderableType]:
-    """Yield the parts of a report on a terminal. They are the heading, the table of the criteria,
-    why results failed or were skipped, the lowest inputs, and a legend.
+    """Yield the parts of a report on a terminal.
+
+    They are the heading, the table of the criteria, why results failed or were skipped, the
+    lowest inputs, and a legend.
     """
     yield Text(printable(heading), style="bold")
     yield ""
@@ -71,8 +74,10 @@ def criteria_table(
     columns: Sequence[str] = _COLUMNS,
     trends: Mapping[str, str] | None = None,
 ) -> Table:
-    """Return the table. Below 76 columns (`width`) it has no intervals, skips and scored. `trends`
-    is the column ``trend``.
+    """Return the table.
+
+    Below 76 columns (`width`) it has no intervals, skips and scored. `trends` is the column
+    ``trend``.
     """
     wide = width >= _WIDE
     hidden = {*(() if wide else ("scored", "skip")), *(() if targets else ("target",))}

@@ -59,22 +59,25 @@ class CriterionTotals:
 
     @property
     def mean(self) -> Estimate | None:
-        """Return the mean of the normalized scores, 0 to 1, with its interval. None without any.
-        Failures are no scores.
+        """Return the mean of the normalized scores, 0 to 1, with its interval.
+
+        None without any. Failures are no scores.
         """
         return self._scores.estimate()
 
     @property
     def pass_rate(self) -> Estimate | None:
-        """Return the share of the results that pass, with its interval. None if no result passes or
-        fails.
+        """Return the share of the results that pass, with its interval.
+
+        None if no result passes or fails.
         """
         return self._passes.estimate()
 
     @property
     def calibrated(self) -> Estimate | None:
-        """Return the true pass rate: `pass_rate` corrected for how often the judge errs. None
-        without a record that holds.
+        """Return the true pass rate: `pass_rate` corrected for how often the judge errs.
+
+        None without a record that holds.
         """
         if self.record is None or self._not_calibrated is not None or self.pass_rate is None:
             return None
@@ -82,8 +85,9 @@ class CriterionTotals:
 
     @property
     def calibration(self) -> str:
-        """Say whether the pass rate is the judge's, or corrected by people's labels. Empty without
-        records.
+        """Say whether the pass rate is the judge's, or corrected by people's labels.
+
+        Empty without records.
         """
         if self._not_calibrated is not None:
             return self._not_calibrated
@@ -98,8 +102,9 @@ class CriterionTotals:
 
     @property
     def objective_met(self) -> bool | None:
-        """Tell whether the pass rate reaches the objective. False without a pass rate. None without
-        an objective.
+        """Tell whether the pass rate reaches the objective.
+
+        False without a pass rate. None without an objective.
         """
         if self.objective is None:
             return None
@@ -241,8 +246,9 @@ class Totals:
 
     @property
     def overall(self) -> Estimate | None:
-        """Return the mean of the overall scores of the inputs, with its interval. None if no input
-        has one.
+        """Return the mean of the overall scores of the inputs, with its interval.
+
+        None if no input has one.
         """
         return self._overall.estimate()
 
@@ -267,8 +273,10 @@ class Totals:
                     yield "", f"first at {item.first_error}"
 
     def notes(self) -> list[tuple[str, list[tuple[str, ...]]]]:
-        """Return the notes below a table, each with its rows, which may be empty. The notes are
-        intervals, labels without figures, reasons of failures and skips, and calibration.
+        """Return the notes below a table, each with its rows, which may be empty.
+
+        The notes are intervals, labels without figures, reasons of failures and skips, and
+        calibration.
         """
         criteria = self.criteria
         categories = [
@@ -298,8 +306,9 @@ class Totals:
         place: str = "",
         criteria: Iterable[EvaluationCriteria] = (),
     ) -> None:
-        """Add the results of the input at `place`. The objectives of its `criteria` apply where
-        none is configured.
+        """Add the results of the input at `place`.
+
+        The objectives of its `criteria` apply where none is configured.
         """
         self.inputs += 1
         for criterion in criteria:

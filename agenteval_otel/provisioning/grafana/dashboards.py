@@ -277,8 +277,9 @@ def _inputs(*words: str) -> list[PanelQuery]:
 
 
 def _pass_rate_math() -> list[PanelQuery]:
-    """Return the queries that compute as `promql.estimates`. Comparisons are 0 or 1, and nothing is
-    filtered.
+    """Return the queries that compute as `promql.estimates`.
+
+    Comparisons are 0 or 1, and nothing is filtered.
     """
     both = "(${passed} + ${failed})"
     squares = "(${passed_w2} + ${failed_w2})"

@@ -520,8 +520,9 @@ def _around(
 
 
 def _scored_agents(plan: MonitoringPlan) -> str:
-    """Return a matcher of the agents that have any criterion. Others are not expected to have
-    results.
+    """Return a matcher of the agents that have any criterion.
+
+    Others are not expected to have results.
     """
     for_others = [planned for planned in plan.criteria if not planned.agents]
     named = sorted({agent for planned in plan.criteria for agent in planned.agents})

@@ -126,8 +126,9 @@ def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
 def _estimates(
     plan: MonitoringPlan, name: str, level: str, labels: tuple[str, ...], *, of_scores: bool = True
 ) -> dict[str, str]:
-    """Return expressions by recorded names, each after its inputs. The sums of scores know no
-    model.
+    """Return expressions by recorded names, each after its inputs.
+
+    The sums of scores know no model.
     """
 
     def series(word: str) -> str:

@@ -175,8 +175,9 @@ _FACTORIES: Final[list[AlertFactory]] = []
 
 
 def registered(factory: AlertFactory) -> AlertFactory:
-    """Register a function that yields an alert's rules for a plan. It yields none if the plan needs
-    none.
+    """Register a function that yields an alert's rules for a plan.
+
+    It yields none if the plan needs none.
     """
     _FACTORIES.append(factory)
     return factory
@@ -191,9 +192,7 @@ def alerts_of(plan: MonitoringPlan) -> list[Alert]:
 
 
 def recorded(what: str, name: str = "", *, level: str = "agenteval") -> str:
-    """Return the name of a recorded series: ``agenteval:pass_rate:1d`` of ``pass_rate`` and
-    ``1d``.
-    """
+    """Return the name of a recorded series: ``agenteval:pass_rate:1d`` of ``pass_rate`` and ``1d``."""
     return ":".join(filter(None, (level, what, name)))
 
 

@@ -1,6 +1,7 @@
-"""The built-in dialects: every module of this package registers its mapper when it is imported. The
-conventions sort first by name, so they are tried last: a dialect that extends them is read by its
-own mapper.
+"""The built-in dialects: every module of this package registers its mapper when it is imported.
+
+The conventions sort first by name, so they are tried last: a dialect that extends them is read by
+its own mapper.
 """
 
 import pkgutil

@@ -258,8 +258,9 @@ def _add_other(turn: Turn, texts: list[str], parts: list[Any]) -> None:
 
 
 def _turns_of_events(span: ReadSpan, *, choices: bool) -> list[Turn]:
-    """Return the messages of v1.28, an event each. What they say is in the body, or in attributes
-    of a span event.
+    """Return the messages of v1.28, an event each.
+
+    What they say is in the body, or in attributes of a span event.
     """
     events = [
         event

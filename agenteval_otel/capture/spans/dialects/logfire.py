@@ -118,8 +118,9 @@ def _has_all(span: ReadSpan) -> bool:
 
 
 def _messages(span: ReadSpan) -> list[Turn]:
-    """Return all messages of an agent. In a version before the conventions' attributes they are
-    those of a model call.
+    """Return all messages of an agent.
+
+    In a version before the conventions' attributes they are those of a model call.
     """
     if _ALL in span.attributes:
         return turns_of_messages(span.attributes[_ALL], "user")

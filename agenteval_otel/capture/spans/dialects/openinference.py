@@ -99,8 +99,9 @@ class OpenInference(SpanMapper):
 
 
 def _value(span: ReadSpan, side: str) -> Any:
-    """Return the input or output of a span, read if it is JSON. Return None if it is missing or
-    hidden.
+    """Return the input or output of a span, read if it is JSON.
+
+    Return None if it is missing or hidden.
     """
     value = span.attributes.get(f"{side}.value")
     if value is None or value == _REDACTED:

@@ -126,8 +126,9 @@ class OpenLlmetry(GenAi):
 
 
 def _inputs(value: object) -> Any:
-    """Return the input of a chain, or of a decorated function. The function's is its first
-    positional argument, else its arguments by name.
+    """Return the input of a chain, or of a decorated function.
+
+    The function's is its first positional argument, else its arguments by name.
     """
     value = without_lc(value)
     if not isinstance(value, dict):

@@ -35,8 +35,9 @@ class Change(NamedTuple):
 
 
 class JudgedCriterion:
-    """Used under the lock of `JudgeHealth`. Distrust follows evidence that may be looked at at any
-    time (`Track`).
+    """Used under the lock of `JudgeHealth`.
+
+    Distrust follows evidence that may be looked at at any time (`Track`).
     """
 
     def __init__(
@@ -83,8 +84,9 @@ class JudgedCriterion:
     def add_score(
         self, score: float, weight: float, length: int, unit: str | None = None
     ) -> tuple[bool, Change | None]:
-        """Add a score of an answer of this unit (`unit_of`). Return whether it completes the
-        reference, and the change that it causes.
+        """Add a score of an answer of this unit (`unit_of`).
+
+        Return whether it completes the reference, and the change that it causes.
         """
         # As a number: ids may be long.
         number = None if unit is None else hash(unit)

@@ -20,8 +20,9 @@ _FIELD: Final = "judge_health.reference"
 
 
 def read_references(path: Path | None) -> dict[Key, Counts]:
-    """Return the references of a file, or none if it does not exist yet. Raises
-    `ConfigurationError` if it cannot be read or is another file.
+    """Return the references of a file, or none if it does not exist yet.
+
+    Raises `ConfigurationError` if it cannot be read or is another file.
     """
     if path is None or not path.exists():
         return {}

@@ -75,8 +75,9 @@ class ScoreWindow:
         return drift_of(self.reference, self.counts())
 
     def length_correlation(self) -> float | None:
-        """Return Spearman's rank correlation of score and length, -1 to 1. Return None below 100
-        scores, or if all scores or all lengths are equal.
+        """Return Spearman's rank correlation of score and length, -1 to 1.
+
+        Return None below 100 scores, or if all scores or all lengths are equal.
         """
         if len(self._scores) < 100:
             return None

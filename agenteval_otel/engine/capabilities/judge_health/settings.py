@@ -14,8 +14,9 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class JudgeHealthSettings(BaseModel, metaclass=FriendlyErrors):
-    """How judges are watched. What costs calls of the judge is off until it is set: `canaries` and
-    `repeat_share`.
+    """How judges are watched.
+
+    What costs calls of the judge is off until it is set: `canaries` and `repeat_share`.
 
     Attributes:
         enabled: False watches nothing.

@@ -1,6 +1,7 @@
-"""JudgeHealth: watches the judges of a pipeline. Scores and feedback are recorded on the background
-thread; additional questions (canaries, repeats) are sent from a separate thread, one at a time, and
-are not scored as answers.
+"""JudgeHealth: watches the judges of a pipeline.
+
+Scores and feedback are recorded on the background thread; additional questions (canaries, repeats)
+are sent from a separate thread, one at a time, and are not scored as answers.
 """
 
 from __future__ import annotations
@@ -199,8 +200,9 @@ class JudgeHealth(Capability):
         before.close()
 
     def close(self, timeout_s: float = 0.0) -> bool:
-        """Ask nothing any more, and end the thread. A question that is under way ends by itself.
-        Returns True at once.
+        """Ask nothing any more, and end the thread.
+
+        A question that is under way ends by itself. Returns True at once.
         """
         self._is_closed = True
         self._worker.close(0.0)
@@ -210,8 +212,9 @@ class JudgeHealth(Capability):
     # ------------------------------------------------------------------------------------
 
     def marked(self, results: list[EvaluationResult]) -> list[EvaluationResult]:
-        """Return the results, with those of judges marked that are not trusted. Nearly always it is
-        the same list.
+        """Return the results, with those of judges marked that are not trusted.
+
+        Nearly always it is the same list.
         """
         return [self._marked(result) for result in results] if self._is_distrusted else results
 
@@ -228,8 +231,9 @@ class JudgeHealth(Capability):
         evaluation_input: EvaluationInput,
         results: Sequence[EvaluationResult],
     ) -> None:
-        """Note the results of one answer. Ask for a second opinion if it is to be asked. Never
-        waits or raises.
+        """Note the results of one answer.
+
+        Ask for a second opinion if it is to be asked. Never waits or raises.
         """
         if not self.settings.enabled:
             return
@@ -283,8 +287,9 @@ class JudgeHealth(Capability):
             self._worker.submit(partial(self._write, path, {key: judged.scores.reference}))
 
     def _note_model(self, model: str, answered: str) -> None:
-        """Count answers of a model or configuration that has not answered lately. Providers
-        alternate between a few.
+        """Count answers of a model or configuration that has not answered lately.
+
+        Providers alternate between a few.
         """
         models = self._models.setdefault(model, {})
         is_new = answered not in models
@@ -338,8 +343,9 @@ class JudgeHealth(Capability):
         return self._watched.get((result.criterion_name, result.evaluator_version))
 
     def _judged_of(self, result: EvaluationResult) -> JudgedCriterion | None:
-        """Return what is watched of a result's criterion and judge. Return None if its judge is not
-        watched, or if there are too many already.
+        """Return what is watched of a result's criterion and judge.
+
+        Return None if its judge is not watched, or if there are too many already.
         """
         watched = self._watched_of(result)
         if watched is None:
@@ -467,8 +473,9 @@ class JudgeHealth(Capability):
         evaluation_input: EvaluationInput,
         watched: Sequence[Watched],
     ) -> list[EvaluationResult]:
-        """Return the results, none of them scored as an answer. Calls and cost count as those of
-        any question.
+        """Return the results, none of them scored as an answer.
+
+        Calls and cost count as those of any question.
         """
         attach_marked(self._key)
         if (emitter := watched[0].emitter) is not None:

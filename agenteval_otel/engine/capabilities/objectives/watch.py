@@ -115,8 +115,9 @@ class Objectives(Capability):
         baseline_rate: float = 1.0,
         least_probability: float | None = None,
     ) -> None:
-        """Add the verdicts of one answer, on the background thread. Emit and call back if they
-        change something.
+        """Add the verdicts of one answer, on the background thread.
+
+        Emit and call back if they change something.
 
         `least_probability` is that of any sampled answer, None if the sampler does not know it.
         `baseline_rate` is the least with which a sampled answer reaches escalated evaluators.
@@ -131,6 +132,7 @@ class Objectives(Capability):
 
     def states(self) -> dict[tuple[str, str | None], tuple[bool, float | None]]:
         """Return whether each is breached, and the evidence for a breach, by criterion and agent.
+
         The evidence is that of `METRIC_OBJECTIVE_EVIDENCE`.
 
         The evidence is None if `of_last` asks for none. Of several objectives of one criterion the
@@ -153,8 +155,9 @@ class Objectives(Capability):
         return states
 
     def shared(self) -> dict[tuple[str, str | None], SharedState]:
-        """Return the sums that a rule adds over processes, by criterion and agent. Any thread. It
-        takes the lock of the tracks.
+        """Return the sums that a rule adds over processes, by criterion and agent.
+
+        Any thread. It takes the lock of the tracks.
         """
         now_s = time.monotonic()
 

@@ -55,8 +55,9 @@ Do = Callable[[Callable[["sqlite3.Connection"], Any]], Any]
 
 
 class Batches:
-    """Sends batches and polls them, on the thread that calls `look`. `do` runs work in a
-    transaction, and waits.
+    """Sends batches and polls them, on the thread that calls `look`.
+
+    `do` runs work in a transaction, and waits.
 
     Args:
         every_s: How long a question waits for others of its batch.
@@ -173,8 +174,9 @@ class Batches:
         answers: Answers,
         reservations: dict[str, Any],
     ) -> list[Verdict | JudgeError]:
-        """Store the answers with their costs, and return them. Answers that another process has
-        stored meanwhile are left out.
+        """Store the answers with their costs, and return them.
+
+        Answers that another process has stored meanwhile are left out.
         """
         query = "SELECT key FROM questions WHERE batch = ? AND state = 'sent'"
         keys = [key for (key,) in connection.execute(query, (batch,)) if key in answers]
@@ -194,8 +196,9 @@ def _batches_of(connection: sqlite3.Connection, *, name: str) -> list[str]:
 def note_questions(
     connection: sqlite3.Connection, id: int, missing: dict[str, BatchQuestion], now_s: float
 ) -> None:
-    """Make a waiting answer depend on these questions. A question that is stored already is charged
-    once.
+    """Make a waiting answer depend on these questions.
+
+    A question that is stored already is charged once.
     """
     for key, question in missing.items():
         request = question.request.model_dump_json()
@@ -229,8 +232,9 @@ def answers_of(connection: sqlite3.Connection, id: int) -> dict[str, Verdict | J
 
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
-    """Return the result of the work, on an event loop of its own. Whatever it raises becomes a
-    `JudgeError`.
+    """Return the result of the work, on an event loop of its own.
+
+    Whatever it raises becomes a `JudgeError`.
     """
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:

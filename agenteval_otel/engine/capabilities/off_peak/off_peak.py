@@ -105,8 +105,9 @@ class Waited(Origin):
 
 
 class OffPeak(Capability):
-    """The answers of one pipeline that wait. Any thread may call; only `look`, `flush`, `close` and
-    `erase` block.
+    """The answers of one pipeline that wait.
+
+    Any thread may call; only `look`, `flush`, `close` and `erase` block.
 
     Each answer is written when its other evaluators are done, and deleted when its late results are
     emitted and stored: after a crash it may be evaluated again. One whose agent this process does
@@ -183,8 +184,9 @@ class OffPeak(Capability):
             self.keep(task, evaluated.input, evaluated.sampling)
 
     def keep(self, task: Task, value: EvaluationInput, sampling: AnswerSampling) -> None:
-        """Have an answer, or a conversation, written down, redacted and sampled as it was. Raises
-        nothing.
+        """Have an answer, or a conversation, written down, redacted and sampled as it was.
+
+        Raises nothing.
         """
         try:
             self._write(task, self._redaction.input(value), sampling.sent(task.randomness))
@@ -228,8 +230,9 @@ class OffPeak(Capability):
         self.start()
 
     def look(self) -> int:
-        """Give up what is too old and, while the window is open, submit what waits. Return how many
-        were submitted.
+        """Give up what is too old and, while the window is open, submit what waits.
+
+        Return how many were submitted.
         """
         now_s = self.clock()
         self._do(partial(self._give_up, now_s=now_s))
@@ -249,8 +252,9 @@ class OffPeak(Capability):
         return submitted
 
     def finished(self, waited: Waited, outcome: str) -> None:
-        """Note that a submitted answer has ended. Its row is deleted, or waits again, for room or
-        for a batch.
+        """Note that a submitted answer has ended.
+
+        Its row is deleted, or waits again, for room or for a batch.
         """
         with self._lock:
             self._running.discard(waited.id)
@@ -293,8 +297,10 @@ class OffPeak(Capability):
         self._close(0.0)
 
     def close(self, timeout_s: float) -> bool:
-        """End the thread and close the file. Answers go on waiting. If there is something to write,
-        it gets at least a tenth of a second.
+        """End the thread and close the file.
+
+        Answers go on waiting. If there is something to write, it gets at least a tenth of a
+        second.
         """
         return self._close(max(_CLOSE_S, timeout_s))
 
@@ -401,8 +407,9 @@ def _check(runner: EvaluationRunner, *, is_batch: bool) -> None:
 
 
 def _task_of(settings: HandlerSettings, agent: str, entry: dict[str, Any], origin: Waited) -> Task:
-    """Return the answer as a task, with its original sampling. Its evaluation is due at no time, so
-    that no lag is recorded.
+    """Return the answer as a task, with its original sampling.
+
+    Its evaluation is due at no time, so that no lag is recorded.
     """
     value = EvaluationInput.model_validate(entry["input"])
     task = Task(settings, value.agent or agent, origin)
@@ -427,6 +434,7 @@ def _task_of(settings: HandlerSettings, agent: str, entry: dict[str, Any], origi
 
 def erase_waiting_of(path: Path, erasure: Erasure, *, dry_run: bool = False) -> int:
     """Delete the waiting answers of a file that match, its free pages too, and return how many.
+
     With `dry_run` they are only counted. Blocks.
     """
     if not path.is_file():
