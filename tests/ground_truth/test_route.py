@@ -159,13 +159,13 @@ def test_a_store_that_breaks_costs_the_ground_truth_only(
 
 
 def test_a_store_may_ask_a_service(kept: Keeping) -> None:
-    """It is awaited, for as long as it says; then evaluation goes on without."""
+    """It is awaited, for as long as it says. Then evaluation goes on without, and says why."""
     live(kept, Remote(answer="later"))
     monitor(agent="shop")(echo)("Where?")
     live(kept, Remote(timeout_s=0.01))
     monitor(agent="shop")(echo)("Where?")
     assert scores(kept) == ["later", None]
-    assert default_pipeline().accounting.failures == {"ground_truth": 1}
+    assert default_pipeline().accounting.failures == {"ground_truth:timeout": 1}
 
 
 @pytest.mark.parametrize("error", BROKEN[:3], ids=["raises", "exits", "cancels"])

@@ -1,5 +1,6 @@
-"""Contract of ground-truth stores, and the step of an evaluation in which an input gets its
-reference answer.
+"""The contract of ground-truth stores.
+
+`with_ground_truth` is the step of an evaluation in which an input gets its reference answer.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from pydantic import Field
 from agenteval_otel.components import Component
 from agenteval_otel.components.blocking import part_of, stepwise
 from agenteval_otel.components.loading import resolve
+from agenteval_otel.errors import GroundTruthError
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.inputs import is_blank
 from agenteval_otel.models.value import Value, copy_with, snapshot_of
 
 
 class GroundTruth(Value):
-    """A reference answer, and how it was found.
+    """Holds a reference answer, and how it was found.
 
     Attributes:
         answer: What a right response says: text, or (from JSONL) any JSON value. Evaluators get it
@@ -28,9 +30,9 @@ class GroundTruth(Value):
         prompt: The question that it answers, as the store has it.
         category: What kind of question that is, if the store knows.
         module: The part of the system that the question is put to, if the store knows.
-        match: ``exact``: the same question; ``partial``: one of the two questions contains the
+        match: ``exact``: the same question, or ``partial``: one of the two questions contains the
             other.
-        share: Words of the shorter question over those of the longer, 0 to 1; 1 for an exact match.
+        share: Words of the shorter question over those of the longer, 0 to 1. An exact match has 1.
     """
 
     answer: Any
@@ -99,9 +101,7 @@ async def with_ground_truth(
                 return evaluation_input
             result: object = store.find(evaluation_input)
         if inspect.isawaitable(result):
-            # Not `wait_for`, whose task would let a SystemExit end the loop.
-            async with asyncio.timeout(store.timeout_s):
-                result = await stepwise(part, result)
+            result = await _within_limit(store.timeout_s, stepwise(part, result))
         return _enriched(evaluation_input, result)
     except (Exception, SystemExit) as error:
         on_failure(error)
@@ -111,6 +111,20 @@ async def with_ground_truth(
             raise
         on_failure(error)  # the store cancelled itself
     return evaluation_input
+
+
+async def _within_limit(timeout_s: float, lookup: Awaitable[object]) -> object:
+    """Await a lookup. Raise `GroundTruthError` if it takes longer than the time limit."""
+    # Not `wait_for`, whose task would let a SystemExit end the loop.
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            return await lookup
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        message = f"the lookup took longer than {timeout_s:g} s"
+        raise GroundTruthError(message, reason="timeout") from None
 
 
 def _enriched(evaluation_input: EvaluationInput, result: object) -> EvaluationInput:
