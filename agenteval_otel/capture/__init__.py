@@ -1,6 +1,8 @@
-"""Capture: `calls` and `detached` turn the host's objects into plain data on the caller's thread;
-on the background thread `build` turns that into an input, and `answers` reads it with the
-registered formats (one file per client).
+"""Capture: from the host's objects to plain data, and from plain data to an evaluation input.
+
+`calls` and `detached` turn the host's objects into plain data on the caller's thread. On the
+background thread, `build` turns that into an input, and `answers` reads it with the registered
+formats (one file per client).
 """
 
 import agenteval_otel.capture.formats  # noqa: F401  # registers the built-in formats

@@ -1,5 +1,6 @@
-"""What `annotate` says for slicing results, short and safe: prompt, experiment, tags, and the
-user's id, hashed.
+"""Annotations: what `annotate` says for slicing results, short and safe.
+
+They are prompt, experiment, tags, and the user's id, hashed.
 """
 
 from __future__ import annotations
@@ -31,12 +32,10 @@ def hashed(user_id: str, salt: str | None = None) -> str:
     With a salt, they are those of its HMAC-SHA-256 under that key.
     """
     text = user_id.encode("utf-8", "replace")
-    digest = (
-        hashlib.sha256(text)
-        if not salt
-        else hmac.new(salt.encode("utf-8", "replace"), text, "sha256")
-    )
-    return digest.hexdigest()[:_HASH_CHARS]
+    if not salt:
+        return hashlib.sha256(text).hexdigest()[:_HASH_CHARS]
+    key = salt.encode("utf-8", "replace")
+    return hmac.new(key, text, "sha256").hexdigest()[:_HASH_CHARS]
 
 
 def clean_annotation(
@@ -44,16 +43,18 @@ def clean_annotation(
 ) -> Any:
     """Return a detached annotation in its field's form, or None.
 
-    `wrong` is called with the reason for what is left out.
-
-    `user_id` converts a user's id.
+    `wrong` is called with the reason for what is left out. `user_id` converts a user's id.
     """
     if name == "tags":
         return _tags(value, wrong)
     text = _text(value)
     if text is None:
         wrong("expected text or a number")
-    return clean(user_id(text) if name == "user_id" else text, _MAX_CHARS) if text else None
+    if not text:
+        return None
+    if name == "user_id":
+        text = user_id(text)
+    return clean(text, _MAX_CHARS)
 
 
 def flag_of(events: Iterable[Any]) -> dict[str, Any]:
@@ -61,25 +62,25 @@ def flag_of(events: Iterable[Any]) -> dict[str, Any]:
 
     The result is empty unless that flag is the only one.
     """
-    flags = [
-        event.attributes for event in events if event.attributes and FLAG_KEY in event.attributes
-    ]
-    variants = {
-        flag[FLAG_KEY]: next((flag[name] for name in FLAG_VARIANTS if name in flag), None)
-        for flag in flags
-    }
-    return (
-        dict(zip(("experiment", "arm"), *variants.items(), strict=True))
-        if len(variants) == 1
-        else {}
-    )
+    variants: dict[Any, Any] = {}
+    for event in events:
+        flag = event.attributes
+        if not flag or FLAG_KEY not in flag:
+            continue
+        variant = next((flag[name] for name in FLAG_VARIANTS if name in flag), None)
+        variants[flag[FLAG_KEY]] = variant
+    if len(variants) != 1:
+        return {}
+    [(experiment, arm)] = variants.items()
+    return {"experiment": experiment, "arm": arm}
 
 
 def _tags(value: object, wrong: Callable[[str], None]) -> dict[str, str] | None:
-    tags: dict[str, str] = {}
     if not isinstance(value, dict):
         wrong("expected a mapping such as tags={'tenant': 'acme'}")
-    for key, item in value.items() if isinstance(value, dict) else ():
+        return None
+    tags: dict[str, str] = {}
+    for key, item in value.items():
         text = _text(item)
         if not isinstance(key, str) or not CRITERION_NAME.fullmatch(key):
             wrong(f"a tag's key must be a slug: {CRITERION_NAME_RULE}")

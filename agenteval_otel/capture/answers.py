@@ -1,5 +1,6 @@
-"""Answers, whole and streamed: a registered format, messages, text, or data of the handler's own
-making.
+"""Answers, whole and streamed, in every form that is read.
+
+The forms are a registered format, messages, text, and data of the handler's own making.
 """
 
 from __future__ import annotations
@@ -135,23 +136,24 @@ def _add_message(reading: Reading, answer: object) -> bool:
     turns = turns_of(answer)
     for turn in turns:
         if turn.role != "tool":
-            turn.role, turn.text = (
-                "assistant",
-                turn.text if turn.text is not None or turn.results else "",
-            )
+            turn.role = "assistant"
+            if turn.text is None and not turn.results:
+                turn.text = ""
         reading.add_message(turn)
     return bool(turns)
 
 
 def _add_remains(reading: Reading, answer: object) -> bool:
-    """Add a provider's response without its content, which is not to be read as the handler's own
-    data.
+    """Add a provider's response without its content.
+
+    Such a response is not to be read as the handler's own data.
     """
-    of = kind_of(answer, "object")
+    object_name = kind_of(answer, "object")
+    is_openai = object_name == "response" or object_name.startswith(
+        ("chat.completion", "text_completion")
+    )
     is_anthropic = kind_of(answer) == "message" and first(answer, "stop_reason", "role") is not None
-    if not (
-        is_anthropic or of == "response" or of.startswith(("chat.completion", "text_completion"))
-    ):
+    if not is_openai and not is_anthropic:
         return False
     id = first(answer, "id")
     usage = usage_of(field(answer, "usage"))
@@ -171,7 +173,9 @@ def _add_remains(reading: Reading, answer: object) -> bool:
 
 def _add_nested(reading: Reading, answer: object) -> bool:
     """Add the response that a mapping or a model holds under one of the names of an answer."""
-    for name in TEXT_KEYS if is_data(answer) else ():
+    if not is_data(answer):
+        return False
+    for name in TEXT_KEYS:
         inner = field(answer, name)
         is_text = isinstance(inner, str) or (name == "content" and isinstance(inner, list | tuple))
         if not is_text and (add_answer(reading, inner) or _add_text_of(reading, inner)):

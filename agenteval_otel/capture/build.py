@@ -1,5 +1,6 @@
-"""From the captured call to the frozen evaluation input, on the background thread: prompt, answer
-and facts.
+"""From the captured call to the frozen evaluation input: prompt, answer and facts.
+
+The conversion runs on the background thread.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from agenteval_otel.capture.fields import (
 )
 from agenteval_otel.capture.formats.web import RequestBody
 from agenteval_otel.capture.messages import (
+    Call,
     Turn,
     all_turns,
     calls_in,
@@ -61,9 +63,10 @@ from agenteval_otel.semconv import AS_JSON
 
 
 class Facts(TypedDict, total=False):
-    """What `annotate` and a `capture=` function may set; None leaves a fact as it was captured.
+    """Holds what `annotate` and a `capture=` function may set.
 
-    `tool_calls`, `usage`, `message_history`, `prompt` and `response` may be a client's own objects.
+    None leaves a fact as it was captured. `tool_calls`, `usage`, `message_history`, `prompt` and
+    `response` may be a client's own objects.
     """
 
     agent_config: Mapping[str, Any] | None
@@ -181,9 +184,16 @@ def _fields_of(call: CapturedCall, handler: Handler, stated: Reading | None) -> 
         reading = Reading()
     answer = reading if stated is None else stated
     prompt = read_prompt(call.prompt, handler=handler, **(call.others or {}))
-    turns = prompt.turns if prompt.turns is not None else reading.history or None
+    turns = prompt.turns
+    if turns is None:
+        turns = reading.history or None
+    question = prompt.text
+    if call.prompt is None and turns:
+        question = last_question(turns)
+    conversation_id = short(call.conversation) or prompt.conversation_id or reading.conversation_id
+    duration_s = (call.ended_ns - call.started_ns) / 1e9
     return {
-        "prompt": prompt.text if call.prompt is not None or not turns else last_question(turns),
+        "prompt": question,
         "message_history": None if turns is None else history_fields(turns),
         "response": answer.text,
         "response_form": AS_JSON if answer.is_json else None,
@@ -192,13 +202,11 @@ def _fields_of(call: CapturedCall, handler: Handler, stated: Reading | None) -> 
         "model": reading.model,
         "response_id": reading.last.response_id,
         "finish_reason": reading.last.finish_reason,
-        "conversation_id": short(call.conversation)
-        or prompt.conversation_id
-        or reading.conversation_id,
+        "conversation_id": conversation_id,
         "timestamp": call.ended_ns // 1_000_000,
         "agent": call.agent,
         "agent_id": call.agent,
-        "duration_s": max(0.0, (call.ended_ns - call.started_ns) / 1e9),
+        "duration_s": max(0.0, duration_s),
         "error_type": call.error_type,
         "stream_end": call.stream_end,
     }
@@ -243,15 +251,13 @@ def _clean_facts(
             on_bad_fact(name, _unknown(name) if type(name) is str and len(name) < 64 else "")
         elif type(value) is Unreadable or (is_metadata and not isinstance(value, dict)):
             on_bad_fact(name)
+        elif value is None:
+            continue
         elif name in NAMES:
-            annotation = (
-                None
-                if value is None
-                else clean_annotation(name, value, user_id, partial(on_bad_fact, name))
-            )
+            annotation = clean_annotation(name, value, user_id, partial(on_bad_fact, name))
             if annotation is not None:
                 cleaned[name] = annotation
-        elif value is not None:
+        else:
             try:
                 cleaned[name] = _clean_fact(name, value, handler)
             except Exception:  # nothing of it can be read
@@ -296,17 +302,17 @@ def _validated(fields: dict[str, Any], on_bad_fact: BadFact) -> EvaluationInput:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:
         wrong = {item["loc"][0] for item in error.errors(include_url=False, include_input=False)}
-    for name in [
-        name for name in fields if {name, EvaluationInput.model_fields[name].alias} & wrong
-    ]:
-        del fields[name]
-        on_bad_fact(name)
+    for name in list(fields):
+        if name in wrong or EvaluationInput.model_fields[name].alias in wrong:
+            del fields[name]
+            on_bad_fact(name)
     return EvaluationInput.model_validate(fields)
 
 
 class Prompt(NamedTuple):
-    """The question, the conversation that it ends, and the conversation's id where the prompt
-    itself has it.
+    """Holds the question, the conversation that it ends, and the conversation's id.
+
+    The id is None if the prompt itself does not have it.
     """
 
     text: str | None = None
@@ -365,30 +371,38 @@ def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
     Results of tools are in their calls and in messages of their own.
     """
     copy = PlainCopy()
-    calls = {call.id: call for turn in turns for call in turn.calls if call.id}
-    for result in (result for turn in turns for result in turn.results):
-        if result.id in calls:
-            calls[result.id].result = result.value
-            calls[result.id].error = result.error
-    return [message for turn in turns for message in _messages(turn, copy)]
+    calls: dict[str | None, Call] = {}
+    for turn in turns:
+        calls.update({call.id: call for call in turn.calls if call.id})
+    for turn in turns:
+        for result in turn.results:
+            call = calls.get(result.id)
+            if call is not None:
+                call.result = result.value
+                call.error = result.error
+    messages: list[dict[str, Any]] = []
+    for turn in turns:
+        messages += _messages(turn, copy)
+    return messages
 
 
 def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
-    name = {"tool_name": turn.name} if turn.name else {}
-    messages: list[dict[str, Any]] = [
-        {"role": "tool", "content": to_text(result.value)}
-        | ({} if result.id is None else {"tool_call_id": result.id})
-        | name
-        for result in turn.results
-    ]
+    tool_name = {"tool_name": turn.name} if turn.name else {}
+    messages: list[dict[str, Any]] = []
+    for result in turn.results:
+        of_tool = {"role": "tool", "content": to_text(result.value)}
+        if result.id is not None:
+            of_tool["tool_call_id"] = result.id
+        messages.append(of_tool | tool_name)
     if messages and (turn.role == "tool" or turn.text is None):
         return messages
     content = None if turn.text is None else clean(turn.text)
+    message: dict[str, Any] = {"role": turn.role, "content": content}
     calls = plain_calls(turn.calls, copy)
-    return [
-        *messages,
-        {"role": turn.role, "content": content} | ({"tool_calls": calls} if calls else {}) | name,
-    ]
+    if calls:
+        message["tool_calls"] = calls
+    messages.append(message | tool_name)
+    return messages
 
 
 def _asked_in(request: object) -> Any:
@@ -425,10 +439,8 @@ def _text(prompt: object, handler: Handler) -> str | None:
         if isinstance(content, str):
             return to_text(content)
         if name in ("content", "message", "input") and (is_content(content) or is_message(content)):
-            return clean(
-                content_text(content if isinstance(content, list) else field(content, "content"))
-                or ""
-            )
+            parts = content if isinstance(content, list) else field(content, "content")
+            return clean(content_text(parts) or "")
     if prompt is None or type(prompt) is Unreadable:
         return None
     if not isinstance(prompt, dict | list | tuple | Detached):
@@ -448,25 +460,19 @@ def _history(history: object) -> list[Turn]:
     if turns is not None or not isinstance(history, list):
         return turns or []
     pairs = [items(pair) for pair in last_items(history)]
-    if not all(
-        len(pair) == 2 and all(isinstance(text, str | None) for text in pair) for pair in pairs
-    ):
-        return []
-    roles = ("user", "assistant")
-    return [
-        Turn(role, text)
-        for pair in pairs
-        for role, text in zip(roles, pair, strict=True)
-        if text is not None
-    ]
+    turns = []
+    for pair in pairs:
+        if len(pair) != 2 or not all(isinstance(text, str | None) for text in pair):
+            return []
+        for role, text in zip(("user", "assistant"), pair, strict=True):
+            if text is not None:
+                turns.append(Turn(role, text))
+    return turns
 
 
 def _system(value: object) -> str | None:
-    text = (
-        content_text(value)
-        if isinstance(value, str | list)
-        else content_text(field(value, "content"))
-    )
+    content = value if isinstance(value, str | list) else field(value, "content")
+    text = content_text(content)
     return clean(text) if text else None
 
 

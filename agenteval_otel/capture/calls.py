@@ -1,7 +1,7 @@
-"""The captured call: what a monitored call takes and returns, detached from the host on the
-caller's thread.
+"""The captured call: what a monitored call takes and returns, detached from the host.
 
-Of an exception only the class name is kept: the object would hold the host's frames.
+They are detached on the caller's thread. Of an exception only the class name is kept: the object
+would hold the host's frames.
 """
 
 from __future__ import annotations
@@ -43,18 +43,20 @@ class CapturedCall:
         agent: Whose call it is.
         call_id: The answer's own id, made when it is first asked for.
         is_referenced: The application may know the id.
-        is_kept: What it takes and gives is kept. Not so for a call that is begun for its span alone.
+        is_kept: What it takes and gives is kept. Not so for a call that is begun for its span
+            alone.
         arguments: All of them, for a ``capture=`` function.
         conversation: Its id among the arguments.
         others: System text and history among the arguments, by their kind.
-        original: The host's own answer; only for ``capture=``.
-        original_chunks: The host's own chunks by place; only for ``capture=``.
-        size_bytes: What was taken. Texts that are taken as they are count when the call is submitted.
+        original: The host's own answer, only for ``capture=``.
+        original_chunks: The host's own chunks by place, only for ``capture=``.
+        size_bytes: What was taken. Texts that are taken as they are count when the call is
+            submitted.
         left_out: How many parts were not taken.
         span_context: Of its own span, or of the one that it ran in.
         token: Undoes that it is the current call.
         attached: Its span's context, while that is the current one, and what undoes it.
-        ended_ns: When the answer was complete, Unix time; 0 while the call runs.
+        ended_ns: When the answer was complete, Unix time. 0 while the call runs.
         facts: What was annotated.
         has_inner: A monitored call ran within it.
     """
@@ -174,8 +176,9 @@ def _copied(answer: object) -> object:
 
 
 def new_call_id() -> str:
-    """Return 16 random hexadecimal digits, of the system's randomness: the host's `random` is left
-    alone.
+    """Return 16 random hexadecimal digits.
+
+    They are of the system's randomness: the host's `random` is left alone.
     """
     return os.urandom(8).hex()
 
@@ -244,11 +247,10 @@ _HISTORY_NAMES: Final = (
 
 
 class Arguments:
-    """Finds prompt, conversation, system text and history among a handler's arguments, on the
-    caller's thread.
+    """Finds prompt, conversation, system text and history among a handler's arguments.
 
-    `keep` holds all arguments, for a ``capture=`` function. Where `more` is False, `take` need not
-    be called.
+    They are found on the caller's thread. `keep` holds all arguments, for a ``capture=`` function.
+    Where `more` is False, `take` need not be called.
     """
 
     def __init__(self, function: Callable[..., Any], *, keep: bool = False) -> None:
@@ -270,12 +272,11 @@ class Arguments:
         self.names = tuple(p.name for p in parameters if p.name not in ("self", "cls"))
         self._conversation = _places(parameters, CONVERSATION_NAMES)
         self._config = _places(parameters, ("config",))
-        self._others = [
-            (kind, place)
-            for kind, names in (("system", SYSTEM_NAMES), ("history", _HISTORY_NAMES))
-            for place in _places(parameters, names)
-            if place[0] != self.prompt_name
-        ]
+        self._others: list[tuple[str, tuple[str, int]]] = []
+        for kind, names in (("system", SYSTEM_NAMES), ("history", _HISTORY_NAMES)):
+            for place in _places(parameters, names):
+                if place[0] != self.prompt_name:
+                    self._others.append((kind, place))
         self.more = keep or bool(self._conversation or self._config or self._others)
 
     def prompt(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -336,12 +337,11 @@ def _prompt_candidates(parameters: list[inspect.Parameter]) -> list[tuple[str, i
     A usual name comes first, then a name that ends like one, then all that are no id, setting or
     resource by their name or annotation. None if the function takes whatever is passed.
     """
-    named = {
-        parameter.name: position
-        for position, parameter in enumerate(parameters)
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        and parameter.name not in ("self", "cls")
-    }
+    named = {}
+    for position, parameter in enumerate(parameters):
+        takes_many = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if not takes_many and parameter.name not in ("self", "cls"):
+            named[parameter.name] = position
     if not named:
         return None
     possible = [
@@ -388,12 +388,13 @@ def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list
 
     A keyword-only parameter has a position beyond all.
     """
-    positions = {
-        p.name: _position(p, index)
-        for index, p in enumerate(parameters)
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    }
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    positions = {}
+    takes_any = False
+    for index, parameter in enumerate(parameters):
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_any = True
+        elif parameter.kind is not parameter.VAR_POSITIONAL:
+            positions[parameter.name] = _position(parameter, index)
     return [
         (name, positions.get(name, sys.maxsize)) for name in names if takes_any or name in positions
     ]

@@ -1,5 +1,6 @@
-"""Detached values: what a handler takes and returns as plain data of our own, made on the caller's
-thread.
+"""Detached values: what a handler takes and returns, as plain data of our own.
+
+They are made on the caller's thread.
 
 `take` walks containers through the base classes' own methods, and objects through their
 ``__dict__`` and slots: no method, property or descriptor that is written in Python runs. Text,
@@ -102,8 +103,12 @@ class Unreadable:
 
 
 class Taken(NamedTuple):
-    """What `take` made of a value: atoms, lists, tuples, dictionaries and `Detached` objects, or
-    `Unreadable`; its size in memory, whether it was cut, and how many parts could not be read."""
+    """Holds what `take` made of a value.
+
+    The value is made of atoms, lists, tuples, dictionaries and `Detached` objects, or is
+    `Unreadable`. Beside it are its size in memory, whether it was cut, and how many parts could not
+    be read.
+    """
 
     value: Any
     size_bytes: int
@@ -122,9 +127,8 @@ def take(value: object) -> Taken:
     walk = _Walk()
     try:
         taken = walk.take(value, kind, _DEPTH)
-    except (
-        Exception
-    ) as error:  # changed by another thread while it was read, or the stack is exhausted
+    except Exception as error:
+        # It was changed by another thread while it was read, or the stack is exhausted.
         taken = Unreadable(name_of(kind), f"{type(error).__name__} while it was read")
     if taken is _LEFT_OUT:
         is_stream = walk.reason == _IS_A_STREAM
@@ -251,9 +255,8 @@ class _Walk:
         self._seen[id(value)] = value, taken
         is_long = dict.__len__(value) > _MOST
         self.truncated = self.truncated or is_long
-        self._pairs(
-            list(islice(dict.items(value), _MOST) if is_long else dict.items(value)), taken, depth
-        )
+        pairs = list(islice(dict.items(value), _MOST)) if is_long else list(dict.items(value))
+        self._pairs(pairs, taken, depth)
         self.size_bytes += sum(map(getsizeof, taken))
         return taken
 
@@ -331,11 +334,9 @@ class _Walk:
         ):
             return key
         reader = _reader_of(kind)
-        return (
-            _LEFT_OUT
-            if isinstance(reader, str | type | ObjectReader | _NamedTuple)
-            else self._atom(key, reader)
-        )
+        if isinstance(reader, str | type | ObjectReader | _NamedTuple):
+            return _LEFT_OUT
+        return self._atom(key, reader)
 
 
 READ: Final = {
@@ -401,8 +402,9 @@ def _member_of(kind: type, name: str) -> Any:
 
 
 class ObjectReader:
-    """Reads the stored fields of the objects of one type; `defaults` are texts and numbers of the
-    class itself.
+    """Reads the stored fields of the objects of one type.
+
+    `defaults` are texts and numbers of the class itself.
     """
 
     __slots__ = (
@@ -422,11 +424,13 @@ class ObjectReader:
         self.type_name = name_of(kind)
         self.module = modules[0]
         self.is_client = not _CLIENTS.isdisjoint(module.partition(".")[0] for module in modules)
-        names = {name for own in members for name in own}
-        is_data = not _DATA_MARKS.isdisjoint(names) or any(
-            module.startswith("django.db.models") for module in modules
-        )
-        is_data = is_data or any(base is types.SimpleNamespace for base in bases)
+        names: set[Any] = set()
+        for own in members:
+            names.update(own)
+        is_marked = not _DATA_MARKS.isdisjoint(names)
+        is_row = any(module.startswith("django.db.models") for module in modules)
+        is_namespace = any(base is types.SimpleNamespace for base in bases)
+        is_data = is_marked or is_row or is_namespace
         self.is_data = is_data and (not self.is_client or "__pydantic_fields__" in names)
         first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
@@ -543,7 +547,9 @@ def _make_reader(kind: type) -> Reader:
         known = _reader_of_base(base)
         if known is not None:
             return known
-    names = {name for base in bases for name in members_of(base)}
+    names: set[Any] = set()
+    for base in bases:
+        names.update(members_of(base))
     if "__await__" in names:
         return "it must be awaited first"
     if "__next__" in names or "__anext__" in names:

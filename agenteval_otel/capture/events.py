@@ -11,16 +11,62 @@ from agenteval_otel.capture.fields import json_object, kind_of
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.runtime.text import words_of
 
-_TEXT_WORDS: Final = frozenset({
-    "ai", "answer", "assistant", "chunk", "completion", "content", "delta", "final", "message", "output", "response",
-    "text", "token",
-})  # fmt: skip
+_TEXT_WORDS: Final = frozenset(
+    {
+        "ai",
+        "answer",
+        "assistant",
+        "chunk",
+        "completion",
+        "content",
+        "delta",
+        "final",
+        "message",
+        "output",
+        "response",
+        "text",
+        "token",
+    }
+)
 """Words in the type of an event that is text of the answer."""
-_OTHER_WORDS: Final = frozenset({
-    "args", "arguments", "citation", "citations", "custom", "debug", "error", "event", "file", "function", "heartbeat",
-    "input", "keepalive", "log", "metadata", "ping", "progress", "raw", "reasoning", "source", "sources", "state",
-    "status", "step", "summary", "system", "think", "thinking", "thought", "title", "tool", "usage", "user", "warning",
-})  # fmt: skip
+_OTHER_WORDS: Final = frozenset(
+    {
+        "args",
+        "arguments",
+        "citation",
+        "citations",
+        "custom",
+        "debug",
+        "error",
+        "event",
+        "file",
+        "function",
+        "heartbeat",
+        "input",
+        "keepalive",
+        "log",
+        "metadata",
+        "ping",
+        "progress",
+        "raw",
+        "reasoning",
+        "source",
+        "sources",
+        "state",
+        "status",
+        "step",
+        "summary",
+        "system",
+        "think",
+        "thinking",
+        "thought",
+        "title",
+        "tool",
+        "usage",
+        "user",
+        "warning",
+    }
+)
 """Words in the type of an event that is never text of the answer, whatever else the type says."""
 _SSE_LINE: Final = re.compile(r"(?:data|event|id|retry)?:")
 _VERCEL_LINE: Final = re.compile(r'([0-9a-k]):(?=["\[{])')
@@ -95,7 +141,9 @@ def _json_lines(text: str) -> list[Any] | None:
     events = [json_object(line) for line in lines]
     if events and events[-1] is None:
         events.pop()  # it was cut off
-    return events if len(events) > 1 and all(type(event) is dict for event in events) else None
+    if len(events) < 2 or any(type(event) is not dict for event in events):
+        return None
+    return events
 
 
 def _data_stream(text: str) -> list[Any] | None:
@@ -126,18 +174,24 @@ def _with_type(kind: str) -> Callable[[Any], Any]:
     return lambda value: {**value, "type": kind} if type(value) is dict else None
 
 
+def _text_delta(text: object) -> dict[str, Any]:
+    return {"type": "text-delta", "delta": text}
+
+
+def _tool_input(call: object) -> dict[Any, Any]:
+    fields = call if type(call) is dict else {}
+    return {**fields, "type": "tool-input-available", "input": fields.get("args")}
+
+
+def _tool_output(result: object) -> dict[Any, Any]:
+    fields = result if type(result) is dict else {}
+    return {**fields, "type": "tool-output-available", "output": fields.get("result")}
+
+
 _DATA_STREAM: Final[dict[str, Callable[[Any], Any]]] = {
-    "0": lambda text: {"type": "text-delta", "delta": text},
-    "9": lambda call: {
-        **(call if type(call) is dict else {}),
-        "type": "tool-input-available",
-        "input": call.get("args") if type(call) is dict else None,
-    },
-    "a": lambda result: {
-        **(result if type(result) is dict else {}),
-        "type": "tool-output-available",
-        "output": result.get("result") if type(result) is dict else None,
-    },
+    "0": _text_delta,
+    "9": _tool_input,
+    "a": _tool_output,
     "d": _with_type("finish"),
     "e": _with_type("finish-step"),
 }

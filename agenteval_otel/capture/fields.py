@@ -16,14 +16,35 @@ _SHORT_CHARS: Final = 512
 
 Tokens = tuple[int | None, int | None]  # input and output
 _INPUT: Final = (
-    "input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "request_tokens", "input_token_count",
-    "inputTokenCount", "prompt_token_count", "promptTokenCount", "prompt_eval_count", "tokens_evaluated", "input",
-)  # fmt: skip
+    "input_tokens",
+    "prompt_tokens",
+    "inputTokens",
+    "promptTokens",
+    "request_tokens",
+    "input_token_count",
+    "inputTokenCount",
+    "prompt_token_count",
+    "promptTokenCount",
+    "prompt_eval_count",
+    "tokens_evaluated",
+    "input",
+)
 _OUTPUT: Final = (
-    "output_tokens", "completion_tokens", "outputTokens", "completionTokens", "response_tokens", "output_token_count",
-    "outputTokenCount", "candidates_token_count", "candidatesTokenCount", "generated_token_count", "generated_tokens",
-    "eval_count", "tokens_predicted", "output",
-)  # fmt: skip
+    "output_tokens",
+    "completion_tokens",
+    "outputTokens",
+    "completionTokens",
+    "response_tokens",
+    "output_token_count",
+    "outputTokenCount",
+    "candidates_token_count",
+    "candidatesTokenCount",
+    "generated_token_count",
+    "generated_tokens",
+    "eval_count",
+    "tokens_predicted",
+    "output",
+)
 USAGE_NAMES: Final = (
     "usage",
     "token_usage",
@@ -45,7 +66,11 @@ def field(value: object, name: str) -> Any:
 
 def first_value(value: object, *names: str) -> Any:
     """Return the first of these fields that is there, whatever it is. Return None if none is."""
-    return next((content for name in names if (content := field(value, name)) is not None), None)
+    for name in names:
+        content = field(value, name)
+        if content is not None:
+            return content
+    return None
 
 
 def first(value: object, *names: str) -> str | None:
@@ -53,7 +78,11 @@ def first(value: object, *names: str) -> str | None:
 
     Examples are an id, a model's name, a reason.
     """
-    return next((text for name in names if (text := short(field(value, name)))), None)
+    for name in names:
+        text = short(field(value, name))
+        if text:
+            return text
+    return None
 
 
 def short(value: object) -> str | None:
@@ -84,8 +113,9 @@ def last_items(value: object) -> list[Any]:
 
 
 def is_data(value: object) -> bool:
-    """Tell whether a value is a dictionary or was an object of plain data: a model, a data class, a
-    row.
+    """Tell whether a value is a dictionary or was an object of plain data.
+
+    Examples are a model, a data class, a row.
     """
     return type(value) is dict or (type(value) is Detached and value.is_data)
 
@@ -123,14 +153,18 @@ def _count(value: object, names: tuple[str, ...]) -> int | None:
 
 def total_usage(usage: object) -> Tokens | None:
     """Return the usage of a run. Return None for zeros, which mean that nothing was reported."""
-    return tokens if (tokens := usage_of(usage)) != (0, 0) else None
+    tokens = usage_of(usage)
+    return None if tokens == (0, 0) else tokens
 
 
 def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
     """Return the sum. A count that only one side knows is that side's."""
     if tokens is None or other is None:
         return tokens or other
-    inputs, outputs = (
-        [count for count in pair if count is not None] for pair in zip(tokens, other, strict=True)
-    )
-    return sum(inputs) if inputs else None, sum(outputs) if outputs else None
+    return _sum_of_known(tokens[0], other[0]), _sum_of_known(tokens[1], other[1])
+
+
+def _sum_of_known(count: int | None, other: int | None) -> int | None:
+    if count is None:
+        return other
+    return count if other is None else count + other

@@ -1,6 +1,6 @@
 """Messages: one message of a conversation, in any client's form, as a `Turn`.
 
-Reasoning, images, audio and files are no text of an answer; they are skipped.
+Reasoning, images, audio and files are no text of an answer. They are skipped.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Result(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """One tool call; `pieces` are its arguments as far as they came."""
+    """Holds one tool call. `pieces` are its arguments as far as they came."""
 
     id: str | None
     name: str
@@ -121,10 +121,11 @@ class Call:
 
 @dataclass(slots=True)
 class Turn:
-    """One message; `key` identifies it. An answer's turn has a number and may have no output yet.
+    """Holds one message. `key` identifies it.
 
-    The text of a turn that `is_json` is the JSON of the application's own data, of which `data` is
-    the detached form where that is known.
+    An answer's turn has a number and may have no output yet. The text of a turn that `is_json` is
+    the JSON of the application's own data, of which `data` is the detached form where that is
+    known.
     """
 
     role: str
@@ -151,7 +152,8 @@ def content_text(content: object) -> str | None:
     Return None if it has none.
     """
     if isinstance(content, list | tuple):
-        texts = [text for part in items(content) if (text := _part_text(part)) is not None]
+        parts = [_part_text(part) for part in items(content)]
+        texts = [text for text in parts if text is not None]
         return "".join(texts) if texts else None
     return _part_text(content)
 
@@ -168,8 +170,9 @@ def _part_text(part: object) -> str | None:
 
 
 def has_unread_parts(content: object) -> bool:
-    """Tell whether a message's content has parts that are neither text nor calls, results or
-    reasoning. Such parts are images, or parts of an unknown kind.
+    """Tell whether a message's content has images, or parts of an unknown kind.
+
+    Text, calls, results and reasoning are not such parts.
     """
     return any(_is_unread(part) for part in items(content))
 
@@ -274,7 +277,8 @@ def _without_none(value: object, depth: int = 4) -> Any:
 
 
 def calls_in(values: list[Any]) -> list[Call]:
-    return [call for value in values if (call := call_of(value)) is not None]
+    calls = [call_of(value) for value in values]
+    return [call for call in calls if call is not None]
 
 
 def result_of(part: object) -> Result:
@@ -342,12 +346,10 @@ def text_field(value: object) -> str | None:
 def is_message(value: object) -> bool:
     """Tell whether a value is a message, or an item that may be among messages."""
     if isinstance(value, tuple):
-        return (
-            len(value) == 2
-            and isinstance(value[0], str)
-            and value[0] in _ROLES
-            and isinstance(value[1], str | list)
-        )
+        if len(value) != 2:
+            return False
+        role, content = value
+        return isinstance(role, str) and role in _ROLES and isinstance(content, str | list)
     return _is_agent_message(value) or _role_of(value) is not None or _is_item(value)
 
 
@@ -366,19 +368,19 @@ def turns_of(message: object) -> list[Turn]:
 def all_turns(messages: object) -> list[Turn]:
     """Return the turns of the last messages of a list. Other items are ignored."""
     turns: list[Turn] = []
-    for turn in (turn for message in last_items(messages) for turn in turns_of(message)):
-        # pydantic-ai repeats the instructions in each request.
-        if turn.role != "system" or all(
-            known.role != "system" or known.text != turn.text for known in turns
-        ):
-            turns.append(turn)
+    for message in last_items(messages):
+        for turn in turns_of(message):
+            # pydantic-ai repeats the instructions in each request.
+            is_repeated = turn.role == "system" and any(
+                known.role == "system" and known.text == turn.text for known in turns
+            )
+            if not is_repeated:
+                turns.append(turn)
     return turns
 
 
 def _inner(message: object) -> Any:
-    """Return the message itself, or the data of one in the form of LangChain's
-    ``messages_to_dict``.
-    """
+    """Return the message, or its data if it has the form of LangChain's ``messages_to_dict``."""
     data = field(message, "data")
     return data if kind_of(message) in _ROLES and field(data, "content") is not None else message
 
@@ -449,9 +451,8 @@ def _add_facts(turn: Turn, message: object) -> None:
         turn.usage or usage_of(field(metadata, "token_usage")) or usage_of(field(metadata, "usage"))
     )
     turn.model = first(metadata, "model_name", "model") or first(message, "model")
-    stopped = first(metadata, "finish_reason", "stop_reason") or first(
-        field(metadata, "incomplete_details"), "reason"
-    )
+    incomplete = field(metadata, "incomplete_details")
+    stopped = first(metadata, "finish_reason", "stop_reason") or first(incomplete, "reason")
     turn.finish_reason = (
         stopped or first(metadata, "status") or first(message, "stop_reason", "finish_reason")
     )

@@ -1,6 +1,6 @@
 """Reading: an answer as it is put together, from one whole object or from the pieces of a stream.
 
-Each response of a model is a turn. The answer's text is that of the last turn with output; tool
+Each response of a model is a turn. The answer's text is that of the last turn with output. Tool
 calls, results and usage are those of all turns. Text that the handler passed on as plain strings
 belongs to no turn and stays.
 """
@@ -37,7 +37,9 @@ class Calls:
 
     def add(self, call: Call, place: Hashable = None) -> None:
         """Add a whole call. A call that is known already by its id or its place is completed by it."""
-        known = (self._by_id.get(call.id) if call.id else None) or self._by_place.get(place)
+        known = self._by_id.get(call.id) if call.id else None
+        if known is None:
+            known = self._by_place.get(place)
         if known is None:
             self._begin(call, place)
             return
@@ -97,19 +99,17 @@ def plain_calls(calls: list[Call], copy: PlainCopy) -> list[dict[str, Any]] | No
         return None
     plain = []
     for call in calls:
-        if call.name:
-            arguments = "".join(call.pieces) if call.pieces else call.arguments
-            fields = {
-                "id": call.id,
-                "name": clean(call.name, 256),
-                "arguments": copy.take(_data_of(arguments)),
-                "result": copy.take(_data_of(call.result)),
-            }
-            if call.error is not None:
-                fields["error"] = clean(call.error)
-            if call.duration_s is not None:
-                fields["duration_s"] = call.duration_s
-            plain.append(fields)
+        if not call.name:
+            continue
+        arguments = "".join(call.pieces) if call.pieces else call.arguments
+        fields: dict[str, Any] = {"id": call.id, "name": clean(call.name, 256)}
+        fields["arguments"] = copy.take(_data_of(arguments))
+        fields["result"] = copy.take(_data_of(call.result))
+        if call.error is not None:
+            fields["error"] = clean(call.error)
+        if call.duration_s is not None:
+            fields["duration_s"] = call.duration_s
+        plain.append(fields)
     return plain or None
 
 
@@ -120,7 +120,7 @@ def _data_of(value: object) -> Any:
 
 
 class Reading:
-    """What is known of an answer so far; formats add to it.
+    """Holds what is known of an answer so far. Formats add to it.
 
     Attributes:
         history: The messages that came before the answer, where the answer brought its whole
@@ -160,8 +160,10 @@ class Reading:
     @property
     def usage(self) -> Tokens | None:
         """Return the tokens of all turns, or those that were reported for the whole."""
-        total = self.usage_total
-        for turn in self._turns if total is None else ():
+        if self.usage_total is not None:
+            return self.usage_total
+        total: Tokens | None = None
+        for turn in self._turns:
             total = add_tokens(total, turn.usage)
         return total
 
@@ -246,10 +248,11 @@ class Reading:
         A later number of tokens replaces an earlier one.
         """
         if usage is not None:
-            earlier = turn.usage or (None, None)
+            earlier_in, earlier_out = turn.usage or (None, None)
+            tokens_in, tokens_out = usage
             turn.usage = (
-                earlier[0] if usage[0] is None else usage[0],
-                earlier[1] if usage[1] is None else usage[1],
+                earlier_in if tokens_in is None else tokens_in,
+                earlier_out if tokens_out is None else tokens_out,
             )
         turn.model = model or turn.model
         turn.response_id = response_id or turn.response_id
@@ -309,15 +312,16 @@ class Reading:
         known = self._known(message.key) or self._known(message.response_id)
         if known is not None:
             return known
-        is_last = (
-            self._turns
-            and message.text
-            and message.text in (self.text, self._text_of(self._turns[-1]))
-        )
-        return self._turns[-1] if is_last else self.begin_turn(message.key)
+        if self._turns and message.text:
+            last = self._turns[-1]
+            if message.text in (self.text, self._text_of(last)):
+                return last
+        return self.begin_turn(message.key)
 
     def _known(self, key: str | None) -> Turn | None:
-        turns = reversed(self._turns[-_MAX_KNOWN:]) if key else ()
+        if not key:
+            return None
+        turns = reversed(self._turns[-_MAX_KNOWN:])
         return next((turn for turn in turns if key in (turn.key, turn.response_id)), None)
 
     def _text_of(self, turn: Turn) -> str:

@@ -13,7 +13,7 @@ class CaptureError(AgentEvalError):
 
     Args:
         message: What could not be read, without content.
-        reason: Why, as it is counted; None where only a part of the answer is left out.
+        reason: Why, as it is counted. None where only a part of the answer is left out.
     """
 
     def __init__(self, message: str, *, reason: CaptureReason | None = None) -> None:

@@ -24,7 +24,7 @@ class Reference(NamedTuple):
 
     Attributes:
         call_id: 16 hexadecimal digits, of this call alone.
-        span_context: Of its span, or of the span that it ran in; None without one.
+        span_context: Of its span, or of the span that it ran in. None without one.
         agent: Which agent answered.
     """
 
@@ -49,8 +49,10 @@ class Reference(NamedTuple):
         return cls(call_id, span_context, agent)
 
     def __str__(self) -> str:
-        """Return letters, digits, ``-`` and ``_``, a letter first. They fit into a header, a URL, a
-        form and a command line. They have no content, and are not signed.
+        """Return letters, digits, ``-`` and ``_``, a letter first.
+
+        They fit into a header, a URL, a form and a command line. They have no content, and are not
+        signed.
         """
         trace_id = 0
         span_id = 0

@@ -124,8 +124,10 @@ def to_text(value: object) -> str:
 
 
 def plain(value: object) -> Any:
-    """Return a copy as JSON data: bounded in depth, items and characters, without cycles, text
-    clean. Raise `CaptureError` if nothing of it can be read.
+    """Return a copy as JSON data, without cycles and with clean text.
+
+    It is bounded in depth, items and characters. Raise `CaptureError` if nothing of the value can
+    be read.
     """
     refuse_unreadable(value)
     return PlainCopy().take(value)
@@ -179,8 +181,7 @@ def _text_of(value: object) -> str:
 
 
 class PlainCopy:
-    """Copies one or several values; a limit on items and characters applies to all of them
-    together.
+    """Copies one or several values, with one limit on items and characters for all of them.
 
     Args:
         is_own: Tells of an object whether it is the handler's own. Of others only the class is
@@ -223,7 +224,8 @@ class PlainCopy:
             return text
         if depth == 0 or id(value) in above:
             return "[...]"
-        depth, above = depth - 1, above | {id(value)}
+        depth -= 1
+        above |= {id(value)}
         if isinstance(value, dict):
             pairs = self._within_limit(value.items())
             return {clean(_text_of(key), 256): self.take(item, depth, above) for key, item in pairs}

@@ -1,5 +1,6 @@
-"""Conversations put together from turns: closed by a mark, by idle time or by their number; compact
-and bounded.
+"""Conversations put together from turns, compact and bounded.
+
+They are closed by a mark, by idle time or by the number of their turns.
 """
 
 from __future__ import annotations
@@ -33,18 +34,19 @@ _MOST_EVICTED: Final = 16  # for one turn
 
 
 class ConversationSettings(FrozenSettings):
-    """How turns are put together for evaluators of conversations; without such evaluators, no turns
-    are kept.
+    """How turns are put together for evaluators of conversations.
+
+    Without such evaluators, no turns are kept.
 
     Attributes:
         idle_s: Seconds without a turn after which a conversation is over.
         settle_s: Seconds for which late turns are accepted after the one with
             ``annotate(conversation_ends=True)``.
         max_turns: Number of turns after which a conversation is evaluated, or earlier once they
-            take 8 MiB; later turns start another one.
-        max_open: Limit of open conversations; above it, the one idle the longest is evaluated
+            take 8 MiB. Later turns start another one.
+        max_open: Limit of open conversations. Above it, the one idle the longest is evaluated
             early.
-        max_bytes: Memory limit of open conversations, within ``max_waiting_bytes``; above it, as
+        max_bytes: Memory limit of open conversations, within ``max_waiting_bytes``. Above it, as
             with `max_open`.
     """
 
@@ -70,7 +72,7 @@ class Conversation:
 
     Attributes:
         unpacked_bytes: What its turns take while they are evaluated.
-        last: What the caller keeps of the turn that began last; opaque here.
+        last: What the caller keeps of the turn that began last. It is opaque here.
         probability: That all turns were sampled: the smallest of theirs, as the same randomness
             decided all.
     """
@@ -122,27 +124,29 @@ class Conversation:
 
         The order in which they came does not count.
         """
-        return EvaluationInput(
-            conversation=[unpacked(memoryview(turn)[_HEAD.size :]) for turn in self._in_order()]
-        )
+        turns = [unpacked(memoryview(turn)[_HEAD.size :]) for turn in self._in_order()]
+        return EvaluationInput(conversation=turns)
 
     def spans(self, trace_state: TraceState | None = None) -> list[SpanContext]:
         """Return the evaluated spans of the turns that have one, in order.
 
         Each of them gets `trace_state`, which is that of the last one.
         """
-        heads = (_HEAD.unpack_from(turn) for turn in self._in_order())
-        return [
-            SpanContext(
-                int.from_bytes(trace),
-                int.from_bytes(span),
+        contexts = []
+        for turn in self._in_order():
+            _, trace_id, span_id, flags = _HEAD.unpack_from(turn)
+            if not any(span_id):
+                continue  # a turn without a span
+            trace_flags = TraceFlags(flags & ~_REMOTE)
+            context = SpanContext(
+                int.from_bytes(trace_id),
+                int.from_bytes(span_id),
                 is_remote=bool(flags & _REMOTE),
-                trace_flags=TraceFlags(flags & ~_REMOTE),
+                trace_flags=trace_flags,
                 trace_state=trace_state,
             )
-            for _, trace, span, flags in heads
-            if any(span)
-        ]
+            contexts.append(context)
+        return contexts
 
 
 def packed(evaluation_input: EvaluationInput, left_out: set[str] = _LEFT_OUT) -> bytes:
@@ -175,7 +179,7 @@ def _encoded(
 
 
 class ConversationAssembler:
-    """Keeps open conversations. Any thread may call it; its lock is closed for microseconds."""
+    """Keeps open conversations. Any thread may call it. Its lock is closed for microseconds."""
 
     def __init__(self, settings: ConversationSettings, memory: MemoryPart) -> None:
         self.settings = settings
@@ -219,9 +223,8 @@ class ConversationAssembler:
             conversation = ending or self._open.pop(key, None)
             reserved = 0 if conversation is None else conversation.size_bytes
             conversation = conversation or Conversation(key)
-            if not self._makes_room(
-                size_bytes + conversation.size_bytes - reserved, closed, is_new=not reserved
-            ):
+            needed_bytes = size_bytes + conversation.size_bytes - reserved
+            if not self._makes_room(needed_bytes, closed, is_new=not reserved):
                 self._memory.release(reserved)
                 return closed, False
             conversation._add(encoded, started_ns, last, probability)
@@ -240,14 +243,10 @@ class ConversationAssembler:
     def take(self, now_s: float) -> list[Conversation]:
         """Close what was idle for long enough, and what was marked as over."""
         with self._lock:
-            closed = [
-                self._closed(part, "marked")
-                for part in _until(self._ending, now_s - self.settings.settle_s)
-            ]
-            closed += [
-                self._closed(part, "idle")
-                for part in _until(self._open, now_s - self.settings.idle_s)
-            ]
+            marked = _until(self._ending, now_s - self.settings.settle_s)
+            closed = [self._closed(conversation, "marked") for conversation in marked]
+            idle = _until(self._open, now_s - self.settings.idle_s)
+            closed += [self._closed(conversation, "idle") for conversation in idle]
         return closed
 
     def take_all(self, end: End) -> Iterator[Conversation]:
@@ -265,28 +264,27 @@ class ConversationAssembler:
         with self._lock:
             every = [*self._open.values(), *self._ending.values()]
         concerned = [conversation for conversation in every if is_concerned(conversation)]
+        removed = []
         with self._lock:
-            removed = [
-                conversation
-                for conversation in concerned
-                for part in (self._open, self._ending)
-                if part.get(conversation.key) is conversation and part.pop(conversation.key)
-            ]
+            for conversation in concerned:
+                for part in (self._open, self._ending):
+                    if part.get(conversation.key) is conversation:
+                        del part[conversation.key]
+                        removed.append(conversation)
         self._memory.release(sum(conversation.size_bytes for conversation in removed))
         return removed
 
     def next_s(self) -> float | None:
         """Return when `take` will close something next. Return None while no conversation is open."""
+        closings_s = []
         with self._lock:
-            heads = [
-                next(iter(part.values())).last_s + wait_s
-                for part, wait_s in (
-                    (self._open, self.settings.idle_s),
-                    (self._ending, self.settings.settle_s),
-                )
-                if part
-            ]
-        return min(heads, default=None)
+            if self._open:
+                first_open = next(iter(self._open.values()))
+                closings_s.append(first_open.last_s + self.settings.idle_s)
+            if self._ending:
+                first_ending = next(iter(self._ending.values()))
+                closings_s.append(first_ending.last_s + self.settings.settle_s)
+        return min(closings_s, default=None)
 
     def _makes_room(self, size_bytes: int, closed: list[Conversation], *, is_new: bool) -> bool:
         """Tell whether the bytes were reserved.
@@ -313,6 +311,9 @@ class ConversationAssembler:
 def _until(part: dict[ConversationKey, Conversation], since_s: float) -> Sequence[Conversation]:
     """Take the first ones, as far as they had no turn since then."""
     taken: list[Conversation] = []
-    while part and (key := next(iter(part))) and part[key].last_s <= since_s:
+    while part:
+        key = next(iter(part))
+        if part[key].last_s > since_s:
+            break
         taken.append(part.pop(key))
     return taken

@@ -1,5 +1,6 @@
-"""Traces put together from spans: complete when an answer's span has arrived and its trace was
-quiet; bounded.
+"""Traces put together from spans, bounded.
+
+A trace is complete when an answer's span has arrived and the trace was quiet.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from agenteval_otel.capture.assembly.recent import ANY_SPAN, WHOLE_TRACE, RecentSpans
@@ -51,7 +53,7 @@ class TraceAssembler:
     A trace is complete when it was quiet for `quiet_s` and has the span of an agent, or of a model
     call whose parent is there or that has none. Where the parent of a model call has not come, an
     agent may still be at work above it: such a trace waits for `parent_wait_s`. A trace without any
-    such span is let go; one that is never quiet is taken as it is once it is `max_age_s` old.
+    such span is let go. One that is never quiet is taken as it is once it is `max_age_s` old.
 
     The spans of a trace that was taken are remembered for a while. One that comes again, or that
     comes later and is below one of them, is late, and not evaluated as a trace of its own.
@@ -63,10 +65,10 @@ class TraceAssembler:
         max_age_s: How long a trace may wait, whatever comes.
         max_spans: Spans and events that wait, of all traces.
         max_bytes: The sum of their `size_bytes`.
-        max_trace_spans: Spans of one trace, and events of it; further ones are left out. Of spans
+        max_trace_spans: Spans of one trace, and events of it. Further ones are left out. Of spans
             that mappers understand it may have twice as many: the agent's own comes last.
         is_mark: Says whether a value in the trace state is the mark of a trace (see
-            `ReadSpan.is_marked`); without it no span is marked.
+            `ReadSpan.is_marked`). Without it no span is marked.
         remember_s: How long the spans of a trace that was taken are remembered.
         remember_bytes: The memory for that. 9 to 12 bytes a span of an agent, model or tool, and a
             trace.
@@ -125,7 +127,8 @@ class TraceAssembler:
             self.late += 1
             return True
         trace = self._trace(span.trace_id, now_s, has_finished=has_finished)
-        if (count := len(trace.spans)) >= self._max_trace_spans and (
+        count = len(trace.spans)
+        if count >= self._max_trace_spans and (
             count >= 2 * self._max_trace_spans or role_of(span) is None
         ):
             self.left_out += 1
@@ -183,8 +186,9 @@ class TraceAssembler:
 
     @property
     def forgotten(self) -> int:
-        """Return how many spans of finished answers were forgotten before their time, for lack of
-        memory.
+        """Return how many spans of finished answers were forgotten before their time.
+
+        They were forgotten for lack of memory.
         """
         return self._finished.forgotten
 
@@ -262,18 +266,22 @@ class TraceAssembler:
         `quiet_s` and `max_age_s` replace those of the assembler.
         """
         self._finished.advance(now_s)
-        for trace_id, trace in _quiet(
-            self._active, now_s - (self._quiet_s if quiet_s is None else quiet_s)
-        ):
+        quiet_s = self._quiet_s if quiet_s is None else quiet_s
+        for trace_id, trace in _quiet(self._active, now_s - quiet_s):
             known, waits = _roles(trace.spans)
             if waits and self._parent_wait_s > self._quiet_s:
                 self._waiting[trace_id] = trace
-            elif (taken := self._finish(trace_id, trace, known)) is not None:
+                continue
+            taken = self._finish(trace_id, trace, known)
+            if taken is not None:
                 yield taken
         for trace_id, trace in _quiet(self._waiting, now_s - self._parent_wait_s, is_waiting=True):
-            if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
+            known, _ = _roles(trace.spans)
+            taken = self._finish(trace_id, trace, known)
+            if taken is not None:
                 yield taken
-        yield from self._take_begun(now_s - (self._max_age_s if max_age_s is None else max_age_s))
+        max_age_s = self._max_age_s if max_age_s is None else max_age_s
+        yield from self._take_begun(now_s - max_age_s)
 
     def take_all(self) -> Iterator[AssembledTrace]:
         """Take every trace as it is: before the end."""
@@ -289,10 +297,11 @@ class TraceAssembler:
         """
         removed = []
         for trace_id in list(self._begun):
-            trace = self._active.get(trace_id) or self._waiting[trace_id]
-            events = [event for several in (trace.events or {}).values() for event in several]
+            traces = self._active if trace_id in self._active else self._waiting
+            trace = traces[trace_id]
+            events = list(chain.from_iterable((trace.events or {}).values()))
             if is_concerned(trace_id, trace.spans, events):
-                (self._active if trace_id in self._active else self._waiting).pop(trace_id)
+                del traces[trace_id]
                 del self._begun[trace_id]
                 self.spans -= len(trace.spans) + trace.n_events
                 self.size_bytes -= trace.size_bytes
@@ -306,7 +315,9 @@ class TraceAssembler:
             if first_s > until_s:
                 return
             trace = self._active.pop(trace_id, None) or self._waiting.pop(trace_id)
-            if (taken := self._finish(trace_id, trace, _roles(trace.spans)[0])) is not None:
+            known, _ = _roles(trace.spans)
+            taken = self._finish(trace_id, trace, known)
+            if taken is not None:
                 yield taken
 
     def _finish(self, trace_id: int, trace: _Trace, known: set[int]) -> AssembledTrace | None:
@@ -341,11 +352,9 @@ class TraceAssembler:
 def _unread(span: ReadSpan) -> tuple[str, str]:
     if span.is_evaluation:
         return SPANS_OURS, ""
-    return (
-        (SPANS_NOT_UNDERSTOOD, span.scope)
-        if mapper_of(span) is None
-        else (SPANS_WITHOUT_ANSWER, "")
-    )
+    if mapper_of(span) is None:
+        return SPANS_NOT_UNDERSTOOD, span.scope
+    return SPANS_WITHOUT_ANSWER, ""
 
 
 def _quiet(
@@ -365,11 +374,11 @@ def _roles(spans: list[ReadSpan]) -> tuple[set[int], bool]:
 
     There are no ids if nothing is evaluated.
     """
-    roles = {
-        span.span_id: role
-        for span in spans
-        if (role := role_of(span)) is not None and not span.is_evaluation
-    }
+    roles = {}
+    for span in spans:
+        role = role_of(span)
+        if role is not None and not span.is_evaluation:
+            roles[span.span_id] = role
     answers = roles.values()
     if not {"agent", "workflow", "model"}.intersection(answers):
         return set(), False

@@ -1,5 +1,6 @@
-"""The built-in response formats: every module of this package registers its own when it is
-imported.
+"""The built-in response formats.
+
+Every module of this package registers its own when it is imported.
 """
 
 import pkgutil

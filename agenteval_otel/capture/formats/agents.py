@@ -11,21 +11,55 @@ from agenteval_otel.capture.messages import Call, Turn, calls_in, content_text, 
 from agenteval_otel.capture.reading import Reading, response_format
 
 _CREW_FIELDS: Final = (
-    "chunk_type", "json_dict", "raw", "task_index", "tasks_output", "token_usage", "tool_id",
-)  # fmt: skip
+    "chunk_type",
+    "json_dict",
+    "raw",
+    "task_index",
+    "tasks_output",
+    "token_usage",
+    "tool_id",
+)
 _AUTOGEN_FIELDS: Final = ("chat_message", "inner_messages", "models_usage", "source")
 _HAYSTACK_FIELDS: Final = (
-    "component_info", "last_message", "meta", "origin", "reasoning", "reasoning_text", "replies", "start", "tool_call",
-    "tool_call_result", "_content", "_meta", "_name", "_role",
-)  # fmt: skip
+    "component_info",
+    "last_message",
+    "meta",
+    "origin",
+    "reasoning",
+    "reasoning_text",
+    "replies",
+    "start",
+    "tool_call",
+    "tool_call_result",
+    "_content",
+    "_meta",
+    "_name",
+    "_role",
+)
 _AUTOGEN_RESULT: Final = "ToolCallExecutionEvent"
-_AUTOGEN_TEXTS: Final = frozenset({
-    "HandoffMessage", "MultiModalMessage", "StopMessage", "StructuredMessage", "TextMessage", "ToolCallSummaryMessage",
-})  # fmt: skip
-_AUTOGEN_OTHERS: Final = frozenset({
-    "CodeExecutionEvent", "CodeGenerationEvent", "MemoryQueryEvent", "SelectSpeakerEvent", "SelectorEvent",
-    "ThoughtEvent", "ToolCallRequestEvent", "UserInputRequestedEvent", _AUTOGEN_RESULT,
-})  # fmt: skip
+_AUTOGEN_TEXTS: Final = frozenset(
+    {
+        "HandoffMessage",
+        "MultiModalMessage",
+        "StopMessage",
+        "StructuredMessage",
+        "TextMessage",
+        "ToolCallSummaryMessage",
+    }
+)
+_AUTOGEN_OTHERS: Final = frozenset(
+    {
+        "CodeExecutionEvent",
+        "CodeGenerationEvent",
+        "MemoryQueryEvent",
+        "SelectSpeakerEvent",
+        "SelectorEvent",
+        "ThoughtEvent",
+        "ToolCallRequestEvent",
+        "UserInputRequestedEvent",
+        _AUTOGEN_RESULT,
+    }
+)
 _MAX_COMPONENTS: Final = 64
 
 

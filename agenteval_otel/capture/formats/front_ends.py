@@ -9,13 +9,38 @@ from agenteval_otel.capture.messages import Result, calls_in, content_text, resu
 from agenteval_otel.capture.reading import Reading, response_format
 
 _FIELDS: Final = (
-    "artifact", "artifacts", "errorText", "finishReason", "jsonrpc", "messageId", "message_id", "parts", "state",
-    "toolCallName", "tool_call_name",
-)  # fmt: skip
-_UI_KINDS: Final = frozenset({
-    "abort", "error", "file", "finish", "finish-step", "message-metadata", "reasoning-delta", "reasoning-end",
-    "reasoning-start", "source-document", "source-url", "start", "start-step", "text-delta", "text-end", "text-start",
-})  # fmt: skip
+    "artifact",
+    "artifacts",
+    "errorText",
+    "finishReason",
+    "jsonrpc",
+    "messageId",
+    "message_id",
+    "parts",
+    "state",
+    "toolCallName",
+    "tool_call_name",
+)
+_UI_KINDS: Final = frozenset(
+    {
+        "abort",
+        "error",
+        "file",
+        "finish",
+        "finish-step",
+        "message-metadata",
+        "reasoning-delta",
+        "reasoning-end",
+        "reasoning-start",
+        "source-document",
+        "source-url",
+        "start",
+        "start-step",
+        "text-delta",
+        "text-end",
+        "text-start",
+    }
+)
 _ENDED: Final = frozenset({"completed", "input-required", "auth-required"})
 
 

@@ -42,9 +42,10 @@ def read_message_chunk(reading: Reading, chunk: object) -> bool:
         reading.extend(open_turn, turn.text)
         for position, piece in enumerate(items(pieces)):
             index = field(piece, "index")
+            place = index if isinstance(index, int | str) else position
             reading.extend_call(
                 open_turn,
-                index if isinstance(index, int | str) else position,
+                place,
                 id=first(piece, "id"),
                 name=first(piece, "name"),
                 piece=field(piece, "args"),
@@ -94,9 +95,8 @@ def read_run_event(reading: Reading, event: object) -> bool:
     elif kind == "on_chat_model_end":
         _add_model_output(reading, field(data, "output"))
     elif kind == "on_llm_stream":
-        reading.extend(
-            reading.open_turn(first(event, "run_id")), field(field(data, "chunk"), "text")
-        )
+        turn = reading.open_turn(first(event, "run_id"))
+        reading.extend(turn, field(field(data, "chunk"), "text"))
     elif kind == "on_tool_end":
         for turn in turns_of(field(data, "output")):
             reading.calls.set_results(turn.results)
@@ -105,7 +105,9 @@ def read_run_event(reading: Reading, event: object) -> bool:
 
 def _add_model_output(reading: Reading, output: object) -> None:
     """Add a model's message at its end: whole if it was not streamed, else what was missing of it."""
-    generation = next(iter(items(next(iter(items(field(output, "generations"))), None))), None)
+    batches = items(field(output, "generations"))
+    generations = items(batches[0]) if batches else []
+    generation = generations[0] if generations else None
     message = output if generation is None else field(generation, "message")
     for turn in turns_of(message):
         reading.add_message(turn)
@@ -116,9 +118,8 @@ def _add_payload(reading: Reading, payload: dict[Any, Any]) -> bool:
         return True
     updates = list(islice(payload.values(), _MAX_UPDATES))
     updated = [update for update in updates if isinstance(field(update, "messages"), list)]
-    if not updated or any(
-        update is not None and not isinstance(update, dict) for update in updates
-    ):
+    are_of_nodes = all(isinstance(update, dict | None) for update in updates)
+    if not updated or not are_of_nodes:
         return False
     for update in updated:
         for turn in all_turns(field(update, "messages")):

@@ -1,5 +1,6 @@
-"""OpenAI, and LiteLLM: chat completions, the Responses API and runs of the Agents SDK, whole and
-streamed.
+"""OpenAI, and LiteLLM: chat completions, the Responses API and runs of the Agents SDK.
+
+They are read whole and streamed.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ def read_completion(reading: Reading, answer: object) -> bool:
     text = field(choice, "text")
     if message is None and not isinstance(text, str):
         return False
-    turn = next(
-        iter(turns_of(message)), Turn("assistant", content_text(field(message, "content") or text))
-    )
+    turns = turns_of(message)
+    if not turns:
+        turns = [Turn("assistant", content_text(field(message, "content") or text))]
+    turn = turns[0]
     turn.text = turn.text or ""
     turn.usage = usage_of(field(answer, "usage")) or turn.usage
     turn.model = first(answer, "model")
@@ -69,30 +71,25 @@ def read_completion(reading: Reading, answer: object) -> bool:
 @response_format("openai_completion", stream=True)
 def read_completion_chunk(reading: Reading, chunk: object) -> bool:
     """Read a chunk of a chat completion: the first choice's delta, and usage if it comes."""
-    if not isinstance(field(chunk, "choices"), list):
+    choices = field(chunk, "choices")
+    if not isinstance(choices, list):
         return False
-    choice = next(
-        (
-            choice
-            for choice in items(field(chunk, "choices"))
-            if field(choice, "index") in (0, None)
-        ),
-        None,
-    )
+    first_choices = (choice for choice in items(choices) if field(choice, "index") in (0, None))
+    choice = next(first_choices, None)
     delta = field(choice, "delta")
     if choice is not None and delta is None:
         return False  # a whole completion
     id = first(chunk, "id")
     turn = reading.open_turn(id)
-    reading.extend(
-        turn, content_text(field(delta, "content")) or content_text(field(delta, "refusal"))
-    )
+    text = content_text(field(delta, "content")) or content_text(field(delta, "refusal"))
+    reading.extend(turn, text)
     for position, call in enumerate(items(field(delta, "tool_calls"))):
         function = field(call, "function")
         index = field(call, "index")
+        place = index if isinstance(index, int) else position
         reading.extend_call(
             turn,
-            index if isinstance(index, int) else position,
+            place,
             id=first(call, "id"),
             name=first(function, "name"),
             piece=field(function, "arguments"),
@@ -112,9 +109,11 @@ def read_response(reading: Reading, answer: object) -> bool:
     """Read a response of the Responses API, or the list of its output items."""
     if isinstance(answer, list):
         output = last_items(answer)
-        if not output or any(
-            kind_of(i) not in _OF_ONE or kind_of(i, "role") not in ("", "assistant") for i in output
-        ):
+        are_of_one = all(
+            kind_of(item) in _OF_ONE and kind_of(item, "role") in ("", "assistant")
+            for item in output
+        )
+        if not output or not are_of_one:
             return False
         _add_items(reading, output, Turn("assistant"))
         return True
@@ -218,9 +217,8 @@ def read_run_result(reading: Reading, answer: object) -> bool:
     if output is not None:
         turn = reading.add_turn(Turn("assistant", reading.data_text(output)))
         last_agent = field(answer, "last_agent") or field(answer, "_last_agent")
-        turn.model = (
-            turn.model or first(last_agent, "model") or first(field(last_agent, "model"), "model")
-        )
+        model = field(last_agent, "model")  # a name, or an object that has it
+        turn.model = turn.model or first(last_agent, "model") or first(model, "model")
     reading.usage_total = total_usage(field(field(answer, "context_wrapper"), "usage"))
     return True
 

@@ -22,8 +22,9 @@ _FIELDS = (
 
 @response_format("pydantic_ai", libraries=("pydantic_ai", "pydantic_graph"), fields=_FIELDS)
 def read_run_result(reading: Reading, answer: object) -> bool:
-    """Read the result of an agent's run with its messages in its state, or the event that brings
-    it.
+    """Read the result of an agent's run, or the event that brings it.
+
+    The messages of the run are in the result's state.
     """
     if kind_of(answer, "event_kind") == "agent_run_result":
         return add_answer(reading, field(answer, "result"))

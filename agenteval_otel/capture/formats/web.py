@@ -1,5 +1,6 @@
-"""Responses of web frameworks and HTTP clients: their body where it is at hand, and the pieces of
-one that is streamed.
+"""Responses of web frameworks and HTTP clients.
+
+A body is read where it is at hand, and a streamed one by its pieces.
 
 Supports Starlette and FastAPI, Flask (Werkzeug), Django, httpx and requests, and the tuples
 ``(body, status)`` that Flask takes.
@@ -64,9 +65,8 @@ def _body_in(answer: object) -> str | None:
         if isinstance(body, bytes):
             return to_text(body)
         if isinstance(body, list | tuple) and all(isinstance(piece, bytes | str) for piece in body):
-            return to_text(
-                b"".join(piece if isinstance(piece, bytes) else piece.encode() for piece in body)
-            )
+            pieces = [piece if isinstance(piece, bytes) else piece.encode() for piece in body]
+            return to_text(b"".join(pieces))
     return None
 
 
@@ -75,8 +75,9 @@ FORM: Final = "application/x-www-form-urlencoded"
 
 @dataclass(slots=True, eq=False, repr=False)
 class RequestBody:
-    """A prompt that is a request: what middleware kept of the body, and the query, both as they
-    were sent.
+    """Holds a prompt that is a request: what middleware kept of the body, and the query.
+
+    Both are as they were sent.
     """
 
     body: bytes
@@ -143,22 +144,23 @@ def streamed_body(answer: object) -> tuple[str, Any] | None:
         place = module_of(base).partition(".")[0], name_of(base)
         if place in _STREAMED:
             names = _STREAMED[place]
-            pieces = None if names is None else getattr(answer, names[0])
+            if names is None:
+                return None
+            read_name, set_name = names
+            pieces = getattr(answer, read_name)
             # a server may send it without Python
             is_file = getattr(answer, "direct_passthrough", False)
-            return (
-                None
-                if names is None or is_file or isinstance(pieces, _WHOLE)
-                else (names[1], pieces)
-            )
+            if is_file or isinstance(pieces, _WHOLE):
+                return None
+            return set_name, pieces
     return None
 
 
 def app_with(function: object, frame: FrameType | None) -> str | None:
-    """Return the application in the decorating code's namespace that already has the function as a
-    route. Return None if there is none.
+    """Return the application that already has the function as a route, or None.
 
-    The decorating frame is the first one outside this package.
+    It is looked for in the decorating code's namespace. The decorating frame is the first one
+    outside this package.
     """
     package = __name__.partition(".")[0]
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
@@ -167,14 +169,12 @@ def app_with(function: object, frame: FrameType | None) -> str | None:
         return None
     for name, value in [*frame.f_globals.items(), *frame.f_locals.items()]:
         if type(value).__module__.partition(".")[0] in ("fastapi", "flask", "starlette"):
-            routes = [
-                getattr(route, "endpoint", None) for route in getattr(value, "routes", None) or ()
-            ]
+            routes = getattr(value, "routes", None) or ()
+            known = [getattr(route, "endpoint", None) for route in routes]
             views = getattr(value, "view_functions", None)
-            if any(
-                known is function
-                for known in (*routes, *(views.values() if isinstance(views, dict) else ()))
-            ):
+            if isinstance(views, dict):
+                known += views.values()
+            if any(endpoint is function for endpoint in known):
                 return f"{type(value).__name__} {name!r}"
     return None
 
@@ -184,7 +184,8 @@ def pieces_of(body: Iterable[Any]) -> Iterator[Any]:
     try:
         yield from body
     finally:
-        if callable(close := getattr(body, "close", None)):
+        close = getattr(body, "close", None)
+        if callable(close):
             close()
 
 

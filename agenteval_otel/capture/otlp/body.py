@@ -1,5 +1,6 @@
-"""Bodies of OTLP requests, decoded within limits: what a few bytes say may take gigabytes once it
-is decoded.
+"""Bodies of OTLP requests, decoded within limits.
+
+What a few bytes say may take gigabytes once it is decoded.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _WIDEST: Final = 4  # bytes of a character in memory
 _SHORT_BYTES: Final = 32  # of a text that is not looked at
 _SHORT_TEXT_BYTES: Final = 128
 _READ_BYTES: Final = 32  # for a field that is there: it also takes time
+_FIXED_BYTES: Final = {1: 8, 5: 4}  # of a value, by its wire type
 _JSON_OBJECT_BYTES: Final = 250
 _JSON_ITEM_BYTES: Final = 150
 _SMALL: Final = 512 * 1024  # bodies that cannot take much memory, whatever they hold
@@ -59,7 +61,7 @@ _HEX_IDS: Final = ("traceId", "spanId", "parentSpanId", "trace_id", "span_id", "
 
 
 class BodyError(Exception):
-    """A body that is refused; `status` is the HTTP status."""
+    """Refuses a body. `status` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -80,8 +82,9 @@ class Unavailable(Full):
 
 
 class Refusal(NamedTuple):
-    """Why a request is not taken: an HTTP status with a message; with `retry_after_s` it may be
-    sent again.
+    """Says why a request is not taken: an HTTP status with a message.
+
+    With `retry_after_s` the request may be sent again.
     """
 
     status: int
@@ -201,8 +204,9 @@ class Room(NamedTuple):
     free_bytes: int
 
     def check(self, size_bytes: int) -> None:
-        """Raise `BodyError` for a request that can never be taken, `Full` for one that cannot be
-        taken now.
+        """Raise an error for a request that takes too much memory.
+
+        Raise `BodyError` for one that can never be taken, `Full` for one that cannot be taken now.
         """
         if size_bytes > self.most_bytes:
             raise BodyError(413, f"takes more than {self.most_bytes:,} bytes of memory")
@@ -248,10 +252,10 @@ def strict_json(data: bytes | bytearray) -> tuple[str, Any]:
             cannot carry, is nested too deeply, or has too many values.
     """
     # Most bodies are below the limit whatever their texts hold, which is faster to tell.
-    if _values_in(data) > _MAX_JSON_VALUES and (
-        _values_in(_JSON_TEXTS.sub(b"", data)) > _MAX_JSON_VALUES
-    ):
-        raise BodyError(413, f"more than {_MAX_JSON_VALUES:,} values")
+    if _values_in(data) > _MAX_JSON_VALUES:
+        without_texts = _JSON_TEXTS.sub(b"", data)
+        if _values_in(without_texts) > _MAX_JSON_VALUES:
+            raise BodyError(413, f"more than {_MAX_JSON_VALUES:,} values")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -407,7 +411,7 @@ def _memory_of(data: bytes | bytearray, descriptor: Any, most_bytes: int) -> int
                 size_bytes += message_bytes
                 end = at + length
             elif kind in (0, 1, 5):
-                at = _varint(data, at)[1] if kind == 0 else at + (8 if kind == 1 else 4)
+                at = _varint(data, at)[1] if kind == 0 else at + _FIXED_BYTES[kind]
             else:  # a group, whose fields the parser would read; OTLP has none
                 return most_bytes + 1
     except IndexError:

@@ -1,5 +1,6 @@
-"""Files with OTLP: as the Collector's file exporter writes them, a request in JSON a line, or with
-one request.
+"""Files with OTLP: a request in JSON a line, or one request.
+
+A request a line is what the Collector's file exporter writes.
 """
 
 from __future__ import annotations
@@ -96,8 +97,9 @@ def _whole_or_none(file: IO[bytes], messages: OtlpMessages) -> Any:
 
 
 def _first(line: bytes, rest: IO[bytes]) -> Any:
-    """Return the value of the first line, or of all of them: one request may be written over
-    several.
+    """Return the value of the first line, or of all of them.
+
+    One request may be written over several lines.
     """
     try:
         return json.loads(line)
@@ -125,10 +127,10 @@ def _of_line(
             raise ValueError(f"none of {', '.join(_KINDS)}")
         requests = []
         for kind in filter(None, kinds):
-            taken = None if read is None else read(kind, value)
-            requests.append(
-                (kind, request_of_json(value, messages[kind]) if taken is None else taken)
-            )
+            request = None if read is None else read(kind, value)
+            if request is None:
+                request = request_of_json(value, messages[kind])
+            requests.append((kind, request))
     except Exception as error:  # of the parsers; the text of some quotes content
         reason = str(error) if type(error) is ValueError else type(error).__name__
         broken(place, f"is no OTLP in JSON ({reason})")

@@ -1,5 +1,6 @@
-"""What goes out of the process: inputs, results and plain data, redacted with every redactor that
-is configured.
+"""What goes out of the process: inputs, results and plain data, redacted.
+
+Every redactor that is configured is applied.
 """
 
 from __future__ import annotations
@@ -29,17 +30,44 @@ _ANY: Final = TypeAdapter(Any)
 _KEPT_OF_INPUT: Final = frozenset(
     {"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end", "response_form"}
 )
-_KEPT_OF_RESULT: Final = frozenset({
-    "criterion_name", "evaluator_type", "evaluator_id", "evaluator_version", "evaluator_kind", "normalized",
-    "threshold", "probability", "least_probability", "probability_given_sampled", "sampling_reason", "started_ns",
-    "ended_ns", "filler",
-})  # fmt: skip
+_KEPT_OF_RESULT: Final = frozenset(
+    {
+        "criterion_name",
+        "evaluator_type",
+        "evaluator_id",
+        "evaluator_version",
+        "evaluator_kind",
+        "normalized",
+        "threshold",
+        "probability",
+        "least_probability",
+        "probability_given_sampled",
+        "sampling_reason",
+        "started_ns",
+        "ended_ns",
+        "filler",
+    }
+)
 _WORDS_OF_RESULT: Final = _KEPT_OF_RESULT | {"label", "reason_code", "error_type", "judgement"}
-_KEPT_OF_AGGREGATED: Final = frozenset({
-    "overall_score", "timestamp", "evaluation_config_snapshot", "span", "call_id", "started_ns", "ended_ns",
-    "response_ended_ns", "late", "sampling_probability", "sampling_reason", "sampling_scope", "stream_end", "results",
-    "input_snapshot",
-})  # fmt: skip
+_KEPT_OF_AGGREGATED: Final = frozenset(
+    {
+        "overall_score",
+        "timestamp",
+        "evaluation_config_snapshot",
+        "span",
+        "call_id",
+        "started_ns",
+        "ended_ns",
+        "response_ended_ns",
+        "late",
+        "sampling_probability",
+        "sampling_reason",
+        "sampling_scope",
+        "stream_end",
+        "results",
+        "input_snapshot",
+    }
+)
 _SHORTEST_NUMBER: Final = 10**6
 _SHORT_CHARS: Final = 64
 _MAX_KNOWN: Final = 1024
@@ -48,7 +76,7 @@ _CATEGORY_CHARS: Final = 40
 
 
 class Redaction:
-    """Applies redactors, in order, to all that leaves; blocks for as long as they take.
+    """Applies redactors, in order, to all that leaves. Blocks for as long as they take.
 
     Remembers short texts only.
 
@@ -109,14 +137,11 @@ class Redaction:
         if not self.redactors:
             return aggregated
         kept = _KEPT_OF_RESULT if whole else _WORDS_OF_RESULT
-        update: dict[str, Any] = {
-            "results": tuple(
-                self.model(
-                    item, kept if whole or not isinstance(item.score, str) else kept | {"score"}
-                )
-                for item in aggregated.results
-            )
-        }
+        results = []
+        for result in aggregated.results:
+            is_redacted_label = not whole and isinstance(result.score, str)
+            results.append(self.model(result, kept | {"score"} if is_redacted_label else kept))
+        update: dict[str, Any] = {"results": tuple(results)}
         if whole and aggregated.input_snapshot is not None:
             update["input_snapshot"] = self.input(aggregated.input_snapshot)
         return self.model(copy_with(aggregated, update), _KEPT_OF_AGGREGATED)
@@ -134,9 +159,8 @@ class Redaction:
             before = value.__dict__[name] if name in value.__dict__ else extra[name]
             try:
                 after = self._value(before, name)
-            except (
-                Exception
-            ) as error:  # it has no form that can be redacted, by its depth or by its methods
+            except Exception as error:
+                # It has no form that can be redacted, by its depth or by its methods.
                 self._on_failure("value", error)
                 after = _failed_like(before)
             if after is not before:
@@ -172,16 +196,12 @@ class Redaction:
         if isinstance(value, Mapping):
             # What lies in an object under ``password`` is one, whatever its own names are.
             above = name if _holds_one(name[:64]) and not _is_schema(value) else ""
-            pairs = {
-                self.text(key) if isinstance(key, str) else key: self._value(
-                    item, str(key) if not above or _tells(str(key)[:64]) else above
-                )
-                for key, item in value.items()
-            }
-            same = len(pairs) == len(value) and all(
-                key in value and value[key] is item for key, item in pairs.items()
-            )
-            return value if same else pairs
+            pairs: dict[Any, Any] = {}
+            for key, item in value.items():
+                redacted_key = self.text(key) if isinstance(key, str) else key
+                has_own_name = not above or _tells(str(key)[:64])
+                pairs[redacted_key] = self._value(item, str(key) if has_own_name else above)
+            return value if _are_pairs_of(value, pairs) else pairs
         if isinstance(value, list | tuple | set | frozenset):
             items = [self._value(item, name) for item in value]
             same = all(after is before for after, before in zip(items, value, strict=True))
@@ -189,9 +209,8 @@ class Redaction:
                 return value
             return tuple(items) if isinstance(value, tuple) else items
         is_bytes = isinstance(value, bytes | bytearray)
-        return self._value(
-            str(value) if is_bytes else _ANY.dump_python(value, mode="json", fallback=str), name
-        )
+        plain = str(value) if is_bytes else _ANY.dump_python(value, mode="json", fallback=str)
+        return self._value(plain, name)
 
     def _by_name(self, text: str, name: str) -> str | None:
         """Return the text, read as the value of its name.
@@ -209,6 +228,13 @@ class Redaction:
         return FAILED if FAILED in redacted else SECRET
 
 
+def _are_pairs_of(value: Mapping[Any, Any], pairs: Mapping[Any, Any]) -> bool:
+    """Tell whether the pairs are those of the mapping, with the same objects as values."""
+    if len(pairs) != len(value):
+        return False
+    return all(key in value and value[key] is item for key, item in pairs.items())
+
+
 @functools.lru_cache(maxsize=_MAX_KNOWN)
 def _tells(name: str) -> bool:
     return bool(TELLING_KEY.search(name) or NUMBER_KEY.search(name))
@@ -217,9 +243,8 @@ def _tells(name: str) -> bool:
 @functools.lru_cache(maxsize=_MAX_KNOWN)
 def _holds_one(name: str) -> bool:
     """Tell whether a name ends as a telling name does: not ``token_usage``."""
-    return any(match.end() == len(name) for match in TELLING_KEY.finditer(name)) or bool(
-        NUMBER_KEY.search(name)
-    )
+    is_last = any(match.end() == len(name) for match in TELLING_KEY.finditer(name))
+    return is_last or NUMBER_KEY.search(name) is not None
 
 
 def _is_schema(value: Mapping[Any, Any]) -> bool:
@@ -240,12 +265,13 @@ def _failed_like(value: object) -> Any:
 
 
 def is_category(value: str) -> bool:
-    """Tell whether a text reads like a category: at most 40 characters, three words and three
-    digits.
+    """Tell whether a text reads like a category.
+
+    A category has at most 40 characters, three words and three digits.
     """
-    return len(value) <= _CATEGORY_CHARS and _reads_like_one(
-        value if type(value) is str else str.__str__(value)
-    )
+    if len(value) > _CATEGORY_CHARS:
+        return False
+    return _reads_like_one(value if type(value) is str else str.__str__(value))
 
 
 @functools.lru_cache(maxsize=_MAX_KNOWN)  # the same few words come with every answer

@@ -1,8 +1,10 @@
-"""Personal data: e-mail and IP addresses, payment cards, bank accounts, US social security and
-telephone numbers.
+"""Personal data: addresses, cards, accounts, social security and telephone numbers.
+
+Addresses are those of e-mail and IP. Cards are payment cards, accounts are bank accounts, and
+social security is that of the US.
 
 Check digits decide where they exist. A telephone number needs an international or common national
-form, or a word before it such as ``phone:``; other numbers stay, as ids and dates do.
+form, or a word before it such as ``phone:``. Other numbers stay, as ids and dates do.
 """
 
 from __future__ import annotations
@@ -163,30 +165,30 @@ _IN_FOURS: Final = lazily(r"(?:[A-Za-z0-9]{4}[^A-Za-z0-9])+[A-Za-z0-9]{1,4}\Z")
 _GAPS: Final = lazily(r"[^A-Za-z0-9]")
 _VALUES: Final = str.maketrans({chr(55 + value): str(value) for value in range(10, 36)})
 _LEAST_DIGITS: Final = 8
-_IBAN_LENGTHS: Final = {
-    country: length
-    for length, countries in {
-        15: "NO",
-        16: "BE",
-        18: "DK FO FI GL NL SD FK",
-        19: "MK SI",
-        20: "AT BA EE KZ XK LT LU MN",
-        21: "HR LV LI CH",
-        22: "BG CR DE GE IE ME RS GB VA BH",
-        23: "GI IL TL AE IQ OM SO",
-        24: "AD CZ MD PK RO SA SK ES SE TN VG",
-        25: "PT ST LY AO CV GW MZ",
-        26: "IS TR DZ IR",
-        27: "FR GR IT MR MC SM BI DJ CF CG CM GA GQ KM MG TD",
-        28: "AL AZ BY CY DO SV GT HU LB NI PL BF BJ CI HN MA ML NE SN TG",
-        29: "BR EG PS QA UA",
-        30: "JO KW MU YE",
-        31: "MT SC",
-        32: "LC",
-        33: "RU",
-    }.items()
-    for country in countries.split()
+_COUNTRIES: Final = {
+    15: "NO",
+    16: "BE",
+    18: "DK FO FI GL NL SD FK",
+    19: "MK SI",
+    20: "AT BA EE KZ XK LT LU MN",
+    21: "HR LV LI CH",
+    22: "BG CR DE GE IE ME RS GB VA BH",
+    23: "GI IL TL AE IQ OM SO",
+    24: "AD CZ MD PK RO SA SK ES SE TN VG",
+    25: "PT ST LY AO CV GW MZ",
+    26: "IS TR DZ IR",
+    27: "FR GR IT MR MC SM BI DJ CF CG CM GA GQ KM MG TD",
+    28: "AL AZ BY CY DO SV GT HU LB NI PL BF BJ CI HN MA ML NE SN TG",
+    29: "BR EG PS QA UA",
+    30: "JO KW MU YE",
+    31: "MT SC",
+    32: "LC",
+    33: "RU",
 }
+"""Countries by the length of their account numbers."""
+_IBAN_LENGTHS: Final[dict[str, int]] = {}
+for _length, _countries in _COUNTRIES.items():
+    _IBAN_LENGTHS.update(dict.fromkeys(_countries.split(), _length))
 
 
 def find_numbers(scan: Scan, kinds: Set[str], taken: Sequence[Finding] = ()) -> Iterator[Finding]:
@@ -286,11 +288,8 @@ def _card_at(text: str, at: int) -> Finding | None:
     digits = "".join(_DIGITS.findall(match[0]))
     for group in reversed(list(_DIGITS.finditer(text, at, match.end()))):
         is_grouped = group.end() - at > len(digits)
-        if (
-            12 <= len(digits) <= 19
-            and _luhn(digits)
-            and _is_card(text, at, digits, grouped=is_grouped)
-        ):
+        is_possible = 12 <= len(digits) <= 19 and _luhn(digits)
+        if is_possible and _is_card(text, at, digits, grouped=is_grouped):
             return Finding(at, group.end(), "[CARD]")
         digits = digits[: len(digits) - len(group[0])]
     return None
@@ -314,15 +313,12 @@ _OF_15_DIGITS: Final = ("34", "37", "1800", "2131")
 
 def _is_card(text: str, start: int, digits: str, *, grouped: bool) -> bool:
     if len(digits) == 15:  # as the numbers of telephones, which have the same check digit
-        return (
-            digits.startswith(_OF_15_DIGITS)
-            or _CARD_WORD.search(text, max(0, start - 40), start) is not None
-        )
-    if len(digits) >= 13 and digits[0] not in "01":
+        is_clear = digits.startswith(_OF_15_DIGITS)
+    elif len(digits) >= 13 and digits[0] not in "01":
         return len(digits) != 13 or not digits.startswith(("978", "979"))  # numbers of books
-    return (len(digits) > 12 and grouped) or _CARD_WORD.search(
-        text, max(0, start - 40), start
-    ) is not None
+    else:
+        is_clear = len(digits) > 12 and grouped
+    return is_clear or _CARD_WORD.search(text, max(0, start - 40), start) is not None
 
 
 _DOUBLED: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)))
@@ -331,7 +327,9 @@ _DOUBLED: Final = bytes.maketrans(b"0123456789", bytes((0, 2, 4, 6, 8, 1, 3, 5, 
 def _luhn(digits: str) -> bool:
     values = digits.encode()
     singles = values[-1::-2]
-    return (sum(singles) - 48 * len(singles) + sum(values[-2::-2].translate(_DOUBLED))) % 10 == 0
+    sum_of_singles = sum(singles) - 48 * len(singles)
+    sum_of_doubled = sum(values[-2::-2].translate(_DOUBLED))
+    return (sum_of_singles + sum_of_doubled) % 10 == 0
 
 
 _PHONE_GAP: Final = "[ .\\-/()]"
@@ -393,11 +391,9 @@ NUMBER_KEY: Final = lazily(
 
 
 def _phone_at(text: str, at: int) -> Finding | None:
-    start = (
-        at
-        if at == 0 or text[at - 1] not in "+( " or text[at - 2 : at].isspace()
-        else _phone_start(text, at)
-    )
+    start = at
+    if at > 0 and text[at - 1] in "+( " and not text[at - 2 : at].isspace():
+        start = _phone_start(text, at)
     if text[start] == "+":
         return _international(text, start)
     run = _NUMBER_RUN.match(text, at)
@@ -405,27 +401,34 @@ def _phone_at(text: str, at: int) -> Finding | None:
         return None
     before = text[max(0, start - 48) : start].rstrip(_BETWEEN)
     is_announced = before[-1:].isalpha() or before[-1:] in _WORD_ENDS
-    other = (
-        _OTHER_BEFORE.search(before)
-        if is_announced and "\n" not in text[max(0, start - 3) : start]
-        else None
-    )
+    is_in_line = "\n" not in text[max(0, start - 3) : start]
+    other = _OTHER_BEFORE.search(before) if is_announced and is_in_line else None
     if other is not None and other[1]:
         return None
     if start < at or text[at] == "0" or _GROUPED.match(text, at):
-        for pattern, least, most in _PHONE_FORMS if other is None else _PHONE_FORMS[:-1]:
-            match = pattern.match(text, start) or (pattern.match(text, at) if start < at else None)
-            if match is not None and least <= _digit_count(match[0]) <= most:
-                return (
-                    None
-                    if _STREET_AFTER.match(text, match.end())
-                    else Finding(start, match.end(), "[PHONE]")
-                )
-    return (
-        None
-        if other
-        else _by_word(text, start, run, is_announced and _PHONE_BEFORE.search(before) is not None)
-    )
+        match = _phone_of_form(
+            text, start, at, _PHONE_FORMS if other is None else _PHONE_FORMS[:-1]
+        )
+        if match is not None:
+            is_street = _STREET_AFTER.match(text, match.end()) is not None
+            return None if is_street else Finding(start, match.end(), "[PHONE]")
+    if other is not None:
+        return None
+    is_named = is_announced and _PHONE_BEFORE.search(before) is not None
+    return _by_word(text, start, run, is_named)
+
+
+def _phone_of_form(
+    text: str, start: int, at: int, forms: Sequence[tuple[re.Pattern[str], int, int]]
+) -> re.Match[str] | None:
+    """Return the first match, from `start` or `at`, whose number of digits its form allows."""
+    for pattern, least, most in forms:
+        match = pattern.match(text, start)
+        if match is None and start < at:
+            match = pattern.match(text, at)
+        if match is not None and least <= _digit_count(match[0]) <= most:
+            return match
+    return None
 
 
 _PHONE_FORMS: Final = (

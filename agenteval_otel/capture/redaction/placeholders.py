@@ -81,9 +81,10 @@ def is_expression(word: str, after: str, *, assigned: bool) -> bool:
         return True
     if _MEMBER.match(word) or _SETTING.match(word):
         return True
-    return (assigned or (after != "" and after in ",)}")) and (
-        _VARIABLE.match(word) is not None or _NAME.match(word) is not None
-    )
+    may_be_variable = assigned or (after != "" and after in ",)}")
+    if not may_be_variable:
+        return False
+    return _VARIABLE.match(word) is not None or _NAME.match(word) is not None
 
 
 def is_identifier(word: str) -> bool:

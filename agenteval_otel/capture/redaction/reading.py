@@ -1,7 +1,7 @@
 """Reading: one plain form of a text, in which each kind is searched once, however it was written.
 
-A card number with en dashes, ``jane%40mail.example`` in an address and ``\\u0022password\\u0022`` in
-a string of JSON are the same to a reader, so they are the same to the patterns. `PlainText` says
+A card number with en dashes, ``jane%40mail.example`` in an address and ``\\u0022password\\u0022``
+in a string of JSON are the same to a reader, so they are the same to the patterns. `PlainText` says
 where each stretch of the plain form stands in the text as it was.
 """
 
@@ -76,7 +76,7 @@ class PlainText:
     """The plain form of a text, and where its parts come from.
 
     Attributes:
-        text: The plain form; the same object where nothing is encoded.
+        text: The plain form. It is the same object where nothing is encoded.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,5 +1,6 @@
-"""Redactors: the contract, and `PatternRedactor` for secrets, personal data and the user's own
-patterns.
+"""Redactors: the contract, and `PatternRedactor`.
+
+It finds secrets, personal data and what the user's own patterns match.
 """
 
 from __future__ import annotations
@@ -67,8 +68,10 @@ class Redactor(Component, contract="redactor"):
 
 
 class PatternRedactor(Redactor, type="patterns"):
-    """Replaces what its patterns find by ``[SECRET]``, ``[EMAIL]``, ``[CARD]``, ``[PHONE]``,
-    ``[IBAN]``, ``[IP]`` or ``[SSN]``.
+    """Replaces what its patterns find by a marker.
+
+    The markers are ``[SECRET]``, ``[EMAIL]``, ``[CARD]``, ``[PHONE]``, ``[IBAN]``, ``[IP]`` and
+    ``[SSN]``.
 
     Cards and account numbers are known by their check digits, secrets by their form or by the name
     that they are given to, telephone numbers by their form or the word before them. Patterns
@@ -78,7 +81,7 @@ class PatternRedactor(Redactor, type="patterns"):
         kinds: Which of the built-in kinds are looked for.
         patterns: Own ones, as regular expressions by name: ``{"customer": "C-[0-9]{6}"}`` gives
             ``[CUSTOMER]``.
-        limit_s: Time limit of one own pattern on one text, in seconds; beyond it, a marker replaces
+        limit_s: Time limit of one own pattern on one text, in seconds. Beyond it, a marker replaces
             the whole field.
     """
 
@@ -114,7 +117,8 @@ class PatternRedactor(Redactor, type="patterns"):
             return text
         if "email" in self.kinds and not self.patterns:
             text = without_listed_emails(text)
-        for _ in range(min(_MAX_PASSES, max(1, _SCANNED_CHARS // max(1, len(text))))):
+        affordable_passes = max(1, _SCANNED_CHARS // max(1, len(text)))
+        for _ in range(min(_MAX_PASSES, affordable_passes)):
             redacted = _replaced(text, self.findings(text))
             if redacted == text:
                 break
@@ -156,7 +160,8 @@ class PatternRedactor(Redactor, type="patterns"):
             yield from findings
             if kind in ("iban", "ip"):
                 taken += findings
-        if numbers := {"card", "phone", "ip", "ssn"}.intersection(self.kinds):
+        numbers = {"card", "phone", "ip", "ssn"}.intersection(self.kinds)
+        if numbers:
             yield from find_numbers(scan, numbers, sorted(taken))
         if "card" in self.kinds:
             yield from find_glued_cards(scan)

@@ -1,6 +1,4 @@
-"""Scanning: fast searches for the places in a text where something may stand that is to be
-redacted.
-"""
+"""Scanning: fast searches for the places in a text where something may have to be redacted."""
 
 from __future__ import annotations
 
@@ -32,10 +30,12 @@ class Finding(NamedTuple):
 
 
 class Scan:
-    """A text, and two forms of it of one byte a character, in which a few searches find what needs
-    a closer look. The work is bounded by the text's length, so it gives signs of life.
+    """Holds a text, and two forms of it of one byte a character.
 
-    `raw` is the text, outside of ASCII a question mark; `folded` has letters in lower case, ``0``
+    A few searches in these forms find what needs a closer look. The work is bounded by the text's
+    length, so it gives signs of life.
+
+    `raw` is the text, outside of ASCII a question mark. `folded` has letters in lower case, ``0``
     for every digit and a space for everything else.
     """
 

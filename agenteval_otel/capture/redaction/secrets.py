@@ -1,5 +1,6 @@
-"""Secrets: keys and tokens by their fixed forms, and values by the name before them; all in linear
-time.
+"""Secrets: keys and tokens by their fixed forms, and values by the name before them.
+
+All of them are found in linear time.
 """
 
 from __future__ import annotations
@@ -313,7 +314,8 @@ def _tokens(scan: Scan, sign: str, heads: re.Pattern[bytes]) -> Iterator[Finding
     for at in scan.matches(heads):
         if at < done:
             continue
-        if sign == "." and (finding := _around(text, at, _DISCORD, _DISCORD_ID)) is not None:
+        finding = _around(text, at, _DISCORD, _DISCORD_ID) if sign == "." else None
+        if finding is not None:
             done = finding.end
             yield finding
             continue
@@ -382,8 +384,8 @@ def _private_keys(scan: Scan) -> Iterator[Finding]:
         head = _PEM.match(text, at) if at >= done else None
         if head is not None:
             if tail < head.end():  # else it is the next one for this beginning too
-                found = text.find("-----END ", head.end())
-                tail = len(text) if found < 0 else found
+                next_end = text.find("-----END ", head.end())
+                tail = len(text) if next_end < 0 else next_end
             is_near = tail < head.end() + _PEM_MAX
             end = _PEM_END.match(text, tail) if is_near else None
             body = end or _PEM_BODY.match(text, head.end())

@@ -6,6 +6,12 @@ from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan
 from agenteval_otel.capture.spans.trace import Mapped, TraceReading, read_trace
 
 __all__ = [
-    "Mapped", "ReadEvent", "ReadSpan", "Role", "SpanMapper", "TraceReading", "read_trace",
+    "Mapped",
+    "ReadEvent",
+    "ReadSpan",
+    "Role",
+    "SpanMapper",
+    "TraceReading",
+    "read_trace",
     "span_mapper",
-]  # fmt: skip
+]

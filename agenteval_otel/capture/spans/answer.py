@@ -1,5 +1,6 @@
-"""An answer from its spans: the evaluated span, and below it model calls, tools, retrieval and
-nested agents.
+"""An answer from its spans: the evaluated span, and what is below it.
+
+Below it are model calls, tools, retrieval and nested agents.
 
 Every fact is read from the evaluated span, else from the model calls: these contain what a dialect
 leaves out of an agent's span. Where they disagree, the evaluated span takes precedence.
@@ -34,7 +35,7 @@ _ANNOTATIONS: Final = ("prompt_name", "prompt_version", "experiment", "arm")
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A span in its trace; `mapper` and `role` are None for spans of no known dialect."""
+    """Holds a span in its trace. `mapper` and `role` are None for spans of no known dialect."""
 
     span: ReadSpan
     mapper: SpanMapper | None = None
@@ -65,21 +66,21 @@ class Node:
 
 
 class SpanAnswer:
-    """The spans of an answer by what they are for.
+    """Holds the spans of an answer by what they are for.
 
     Attributes:
-        models: Model calls below no other model call, each response once, by their start; those of
-            nested agents too.
-        own_models, tools: Of the evaluated agent itself; those of all agents, where it calls no
+        models: Model calls below no other model call, each response once, by their start. Those of
+            nested agents are among them.
+        own_models, tools: Of the evaluated agent itself, or those of all agents, where it calls no
             model itself.
         aliases: Agent spans below the evaluated one that stand for the same agent.
         agents: Nested agents with a name of their own.
         started_ns: Start of the evaluated span, or of the first of the `steps`: earlier model calls
             of one loop.
-        before, turns: The conversation before the answer, and what was answered; by
+        before, turns: The conversation before the answer, and what was answered, by
             `read_conversation`.
-        calls: The agent's tool calls; by `read_calls`.
-        history, tool_calls: `before` and `calls` as values; by `make_values`.
+        calls: The agent's tool calls, by `read_calls`.
+        history, tool_calls: `before` and `calls` as values, by `make_values`.
     """
 
     def __init__(self, root: Node, steps: Sequence[Node] = ()) -> None:
@@ -103,12 +104,9 @@ class SpanAnswer:
         has_own = any(not nested for _, nested in models) and root.role != "workflow"
         self.models = list(_each_response_once(node for node, _ in models))
         known = set(map(id, self.models))
-        self.own_models = [
-            node for node, nested in models if not (nested and has_own) and id(node) in known
-        ]
-        self.tools = [
-            node for node, nested in by_kind if node.role == "tool" and not (nested and has_own)
-        ]
+        own = [node for node, nested in by_kind if not (nested and has_own)]
+        self.own_models = [node for node in own if id(node) in known]
+        self.tools = [node for node in own if node.role == "tool"]
 
     def _walk(self, root: Node) -> Iterator[tuple[Node, bool]]:
         """Yield model calls and tools, each below no other of its kind.
@@ -167,8 +165,9 @@ class SpanAnswer:
         return facts
 
     def facts_of_last(self) -> dict[str, Any]:
-        """Return facts of the evaluated span and of its model calls, for what belongs to the
-        response. Those of the last model call take precedence.
+        """Return facts of the evaluated span and of its model calls.
+
+        Those of the last model call take precedence, for what belongs to the response.
         """
         facts: dict[str, Any] = {}
         for node in (self.root, *self.own_models):
@@ -221,24 +220,24 @@ def input_of(answer: SpanAnswer) -> ReadInput:
     has_content = bool(text or question) or any(call.arguments is not None for call in calls)
     error_type = error_type_of(root.span)
     agent = answer.name or _name_of(answer)
-    fields: dict[str, Any] = {
-        "response": clean(text or "") if has_content else None,
-        "timestamp": root.span.end_ns // 1_000_000,
-        "duration_s": max(0, root.span.end_ns - answer.started_ns) / 1e9,
-        "turns": len(answer.own_models) or None,
-        "error_type": error_type,
-        "agent": agent,
-        "agent_id": short(facts.get("agent_id")) or agent,
-        "conversation_id": short(facts.get("conversation_id")),
-        "session_id": short(facts.get("session_id")),
-        "model": short(last.get("model")),
-        "response_id": short(last.get("response_id")),
-        "finish_reason": _word(last.get("finish_reason")),
-        "context": _context(answer),
-        "agent_config": _agent_config(answer),
-        "usage": _usage(answer),
-        "cost": _cost(answer),
-    }
+    duration_ns = max(0, root.span.end_ns - answer.started_ns)
+    fields: dict[str, Any] = {}
+    fields["response"] = clean(text or "") if has_content else None
+    fields["timestamp"] = root.span.end_ns // 1_000_000
+    fields["duration_s"] = duration_ns / 1e9
+    fields["turns"] = len(answer.own_models) or None
+    fields["error_type"] = error_type
+    fields["agent"] = agent
+    fields["agent_id"] = short(facts.get("agent_id")) or agent
+    fields["conversation_id"] = short(facts.get("conversation_id"))
+    fields["session_id"] = short(facts.get("session_id"))
+    fields["model"] = short(last.get("model"))
+    fields["response_id"] = short(last.get("response_id"))
+    fields["finish_reason"] = _word(last.get("finish_reason"))
+    fields["context"] = _context(answer)
+    fields["agent_config"] = _agent_config(answer)
+    fields["usage"] = _usage(answer)
+    fields["cost"] = _cost(answer)
     if has_content and before:
         fields["prompt"] = question
         fields["message_history"] = answer.history
@@ -281,24 +280,34 @@ def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
         if before and has_text(turns):
             break
         more_before, more_turns = node.conversation()
-        before, turns = before or more_before, turns if has_text(turns) else more_turns
+        before = before or more_before
+        if not has_text(turns):
+            turns = more_turns
     models = [node for node in answer.own_models if node is not answer.root]
     if models and not any(turn.role == "system" for turn in before):
         question = last_question(before) if before else None
         earlier = models[0].before()
         if not question or question in (turn.text for turn in earlier if turn.role == "user"):
             before = earlier or before
-    if not any(turn.text for turn in turns):
-        return before, turns + [turn for node in models for turn in node.answer()]
     # Where an agent shows its answer, texts of its models are steps before it.
-    steps = [
-        turn
-        for node in models
-        if not _only_says(node)
-        for turn in node.answer()
-        if turn.calls or turn.results
-    ]
-    return before, [*(Turn(turn.role, None, turn.calls, turn.results) for turn in steps), *turns]
+    if any(turn.text for turn in turns):
+        return before, [*_steps_of_models(models), *turns]
+    turns = list(turns)
+    for node in models:
+        turns += node.answer()
+    return before, turns
+
+
+def _steps_of_models(models: list[Node]) -> list[Turn]:
+    """Return the turns of the models that have calls or results of tools, without their text."""
+    steps: list[Turn] = []
+    for node in models:
+        if _only_says(node):
+            continue
+        for turn in node.answer():
+            if turn.calls or turn.results:
+                steps.append(Turn(turn.role, None, turn.calls, turn.results))
+    return steps
 
 
 def _only_says(model: Node) -> bool:
@@ -339,8 +348,8 @@ def _calls(answer: SpanAnswer) -> list[Call]:
     _add_runs(calls, by_id, answer.tools)
     open_calls = [call for call in calls if call.result is None and call.error is None]
     if any(call.id not in results for call in open_calls) and len(answer.own_models) > 1:
-        last = answer.own_models[-1].before()
-        results |= {result.id: result for turn in last for result in turn.results if result.id}
+        for turn in answer.own_models[-1].before():
+            results.update({result.id: result for result in turn.results if result.id})
     for call in open_calls:
         result = results.get(call.id or "")
         if result is not None:
@@ -410,9 +419,9 @@ def _usage(answer: SpanAnswer) -> Usage | None:
     """
     for nodes in (answer.models, (answer.root,)):
         totals: dict[str, int] = {}
-        for facts in (node.facts for node in nodes):
+        for node in nodes:
             for name in _TOKENS:
-                count = facts.get(name)
+                count = node.facts.get(name)
                 if count is not None and type(count) in (int, float) and 0 <= count < 1 << 53:
                     totals[name] = totals.get(name, 0) + int(count)
         if any(totals.values()):
@@ -422,8 +431,9 @@ def _usage(answer: SpanAnswer) -> Usage | None:
 
 def _cost(answer: SpanAnswer) -> float | None:
     for nodes in (answer.models, (answer.root,)):
-        costs = [cost for node in nodes if isinstance(cost := node.facts.get("cost"), int | float)]
-        known = [float(cost) for cost in costs if 0 <= cost < float("inf")]
+        costs = [node.facts.get("cost") for node in nodes]
+        numbers = [cost for cost in costs if isinstance(cost, int | float)]
+        known = [float(cost) for cost in numbers if 0 <= cost < float("inf")]
         if known:
             return sum(known)
     return None
@@ -431,7 +441,10 @@ def _cost(answer: SpanAnswer) -> float | None:
 
 def _context(answer: SpanAnswer) -> dict[str, Any] | None:
     nodes = sorted(answer.retrievals, key=lambda node: node.span.start_ns)
-    documents = [item for node in nodes if node.mapper for item in node.mapper.documents(node.span)]
+    documents: list[Any] = []
+    for node in nodes:
+        if node.mapper is not None:
+            documents += node.mapper.documents(node.span)
     return {"documents": plain(documents[:MAX_ITEMS])} if documents else None
 
 
@@ -452,12 +465,10 @@ def _annotations(answer: SpanAnswer, facts: dict[str, Any]) -> dict[str, Any]:
     values["tags"] = dict(mapper.tags(answer.root.span)) if mapper else {}
     known = [(name, value) for name, value in values.items() if value not in (None, "", {})]
     cleaned = {name: clean_annotation(name, value, str, _ignored) for name, value in known}
-    ends = (
-        {"conversation_ends": True}
-        if answer.root.span.attributes.get(_CONVERSATION_ENDS) is True
-        else {}
-    )
-    return {name: value for name, value in cleaned.items() if value} | ends
+    annotations = {name: value for name, value in cleaned.items() if value}
+    if answer.root.span.attributes.get(_CONVERSATION_ENDS) is True:
+        annotations["conversation_ends"] = True
+    return annotations
 
 
 def environment_of(resource: Mapping[str, Any]) -> Any:
@@ -478,14 +489,13 @@ def _name_of(answer: SpanAnswer) -> str | None:
     The name is that of the first agent below an agent, else the span's. Return None for a model
     call.
     """
-    if answer.root.role == "model":
+    root = answer.root
+    if root.role == "model":
         return None
-    agents = (
-        sorted(answer.agents, key=lambda node: node.span.start_ns)
-        if answer.root.role == "agent"
-        else []
-    )
-    return short(agents[0].facts.get("agent") if agents else answer.root.span.name)
+    if root.role == "agent" and answer.agents:
+        first_agent = min(answer.agents, key=lambda node: node.span.start_ns)
+        return short(first_agent.facts.get("agent"))
+    return short(root.span.name)
 
 
 def _word(value: object) -> str | None:

@@ -1,5 +1,6 @@
-"""The contract of span mappers: a span's role and its content; with a registry like that of
-response formats.
+"""The contract of span mappers: a span's role and its content.
+
+Mappers are registered as response formats are.
 
 A mapper reads one span. `mappers.trace` puts the spans of an answer together, so a trace may mix
 dialects: an agent of one library whose model calls another library has instrumented.
@@ -58,7 +59,7 @@ class SpanMapper:
     under `name`.
 
     Attributes:
-        name: The dialect; a mapper registered under the same name replaces it.
+        name: The dialect. A mapper registered under the same name replaces it.
         content_switch: How the dialect's content is switched on, as a hint beside "no content
             captured".
         kind: The attribute that every span of the dialect has and that says what the span is. Left
@@ -68,7 +69,7 @@ class SpanMapper:
             ``model``, ``response_id``, ``finish_reason``, ``conversation_id``, ``session_id``,
             ``user_id``, ``prompt_name``, ``prompt_version``, ``experiment``, ``arm``, ``cost`` in
             USD, ``streamed``.
-        tokens: Attributes by the field of `Usage`; the input's tokens include those of the cache.
+        tokens: Attributes by the field of `Usage`. The input's tokens include those of the cache.
         workflows_ask_models: A workflow without a model call and an agent below it is a function of
             the application that is traced, and no answer.
     """
@@ -151,9 +152,12 @@ class SpanMapper:
         ranks: dict[str, int] = {}
         for attribute in places.keys() & span.attributes.keys():
             value = span.attributes[attribute]
-            for name, rank in places[attribute] if value is not None and value != "" else ():
+            if value is None or value == "":
+                continue
+            for name, rank in places[attribute]:
                 if ranks.get(name, rank) >= rank:
-                    values[name], ranks[name] = value, rank
+                    values[name] = value
+                    ranks[name] = rank
         return values
 
     @cached_property

@@ -1,8 +1,7 @@
-"""A captured answer as one event of the GenAI conventions, for the sidecar, and back: nothing of
-the input is lost.
+"""A captured answer as one event of the GenAI conventions, for the sidecar, and back.
 
-Messages and facts stand where the conventions have a place for them. All else is in one attribute
-of ours, as JSON, and how the answer was sampled in another one.
+Nothing of the input is lost. Messages and facts stand where the conventions have a place for them.
+All else is in one attribute of ours, as JSON, and how the answer was sampled in another one.
 """
 
 from __future__ import annotations
@@ -54,11 +53,11 @@ class Sampled(NamedTuple):
 
     Attributes:
         randomness: The one that decided, from which evaluators' own rates cut.
-        upstream: The share that sampling before the application let through; None where nothing is
+        upstream: The share that sampling before the application let through. None where nothing is
             known of it.
         same_randomness: The choice before was made by the same randomness.
         clustered: Other answers of this trace are sampled with it.
-        least: The least probability that a sampled answer has; None if that is unknown.
+        least: The least probability that a sampled answer has. None if that is unknown.
     """
 
     probability: float | None
@@ -108,10 +107,11 @@ def attributes_of(
         attributes[names.CALL_ID] = call_id
     fields = value.__dict__
     for name, attribute in _TEXTS.items():
-        if (text := fields[name]) is not None:
+        text = fields[name]
+        if text is not None:
             attributes[attribute] = text
-    rest: dict[str, Any] = {name: item for name in _AS_IT_IS if (item := fields[name]) is not None}
-    for name in _AS_JSON:
+    rest: dict[str, Any] = {}
+    for name in (*_AS_IT_IS, *_AS_JSON):
         if fields[name] is not None:
             rest[name] = fields[name]
     _add_tags(value, attributes, rest)
@@ -128,9 +128,8 @@ def attributes_of(
     if value.memory_stats is not None:
         rest["memory_stats"] = value.memory_stats.model_dump(exclude_none=True)
     attributes[names.INPUT] = _json(rest)
-    attributes[names.SAMPLING_DECISION] = (
-        f"{_decision(*sampled[:2], *sampled[3:])}{sampled.randomness}}}"
-    )
+    decision = _decision(*sampled[:2], *sampled[3:])  # without the randomness
+    attributes[names.SAMPLING_DECISION] = f"{decision}{sampled.randomness}}}"
     return attributes
 
 
@@ -155,11 +154,11 @@ def _add_tags(value: EvaluationInput, attributes: Attributes, rest: dict[str, An
 def _add_usage(usage: Usage | None, attributes: Attributes, rest: dict[str, Any]) -> None:
     if usage is None:
         return
-    counts = {
-        attribute: count
-        for name, attribute in _TOKENS.items()
-        if (count := getattr(usage, name)) is not None
-    }
+    counts = {}
+    for name, attribute in _TOKENS.items():
+        count = getattr(usage, name)
+        if count is not None:
+            counts[attribute] = count
     if counts and all(-_LARGEST <= count < _LARGEST for count in counts.values()):
         attributes.update(counts)
     else:
@@ -189,8 +188,10 @@ def _add_answer(value: EvaluationInput, attributes: Attributes, rest: dict[str, 
     if value.finish_reason is not None:
         attributes[names.FINISH_REASONS] = [value.finish_reason]
     if parts:
-        reason = {} if value.finish_reason is None else {"finish_reason": value.finish_reason}
-        attributes[names.OUTPUT_MESSAGES] = _json([{"role": "assistant", "parts": parts, **reason}])
+        message: dict[str, Any] = {"role": "assistant", "parts": parts}
+        if value.finish_reason is not None:
+            message["finish_reason"] = value.finish_reason
+        attributes[names.OUTPUT_MESSAGES] = _json([message])
 
 
 def _text(content: str) -> dict[str, Any]:
@@ -202,7 +203,8 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 
 def _without_none(value: object, fields: tuple[str, ...]) -> dict[str, Any]:
-    return {name: item for name in fields if (item := getattr(value, name)) is not None}
+    values = {name: getattr(value, name) for name in fields}
+    return {name: item for name, item in values.items() if item is not None}
 
 
 def _message(message: Message) -> dict[str, Any]:
@@ -210,13 +212,11 @@ def _message(message: Message) -> dict[str, Any]:
     parts: list[dict[str, Any]] = []
     names_of_own = ["id", "content_parts", "tool_name"]
     if message.role == "tool" and message.content is not None:
-        parts.append(
-            {
-                "type": "tool_call_response",
-                **({} if message.tool_call_id is None else {"id": message.tool_call_id}),
-                "response": message.content,
-            }
-        )
+        part: dict[str, Any] = {"type": "tool_call_response"}
+        if message.tool_call_id is not None:
+            part["id"] = message.tool_call_id
+        part["response"] = message.content
+        parts.append(part)
     else:
         names_of_own.append("tool_call_id")
         if message.content is not None:
@@ -247,7 +247,8 @@ def _input_of(attributes: Mapping[str, Any]) -> EvaluationInput:
     }
     if "session_id" in fields:
         fields["session_id"] = short(fields["session_id"])
-    if tags := {key: text for key, text in attributes.items() if key.startswith(names.TAG)}:
+    tags = {key: text for key, text in attributes.items() if key.startswith(names.TAG)}
+    if tags:
         fields["tags"] = {key.removeprefix(names.TAG): text for key, text in tags.items()}
     usage = {
         name: attributes[attribute]
@@ -256,20 +257,26 @@ def _input_of(attributes: Mapping[str, Any]) -> EvaluationInput:
     }
     if usage:
         fields["usage"] = usage
-    if reasons := attributes.get(names.FINISH_REASONS):
+    reasons = attributes.get(names.FINISH_REASONS)
+    if reasons:
         fields["finish_reason"] = reasons[0]
-    if (tools := attributes.get(names.TOOL_DEFINITIONS)) is not None:
+    tools = attributes.get(names.TOOL_DEFINITIONS)
+    if tools is not None:
         fields["agent_config"] = {**(fields.get("agent_config") or {}), "tools": from_json(tools)}
     messages = _messages_in(attributes, names.INPUT_MESSAGES)
     if "prompt" in fields:
         fields["message_history"] = [_message_of(message) for message in messages]
     elif messages:
         fields["prompt"] = messages[0]["parts"][0]["content"]
-    parts = [
-        part
-        for message in _messages_in(attributes, names.OUTPUT_MESSAGES)
-        for part in message["parts"]
-    ]
+    fields |= _answer_fields_of(attributes, results)
+    return EvaluationInput.model_validate(fields)
+
+
+def _answer_fields_of(attributes: Mapping[str, Any], results: list[Any] | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    parts: list[dict[str, Any]] = []
+    for message in _messages_in(attributes, names.OUTPUT_MESSAGES):
+        parts += message["parts"]
     texts = [part["content"] for part in parts if part["type"] == "text"]
     if texts:
         fields["response"] = texts[0]
@@ -278,7 +285,7 @@ def _input_of(attributes: Mapping[str, Any]) -> EvaluationInput:
         fields["tool_calls"] = [
             _call_of(part) | result for part, result in zip(calls, results, strict=True)
         ]
-    return EvaluationInput.model_validate(fields)
+    return fields
 
 
 def _messages_in(attributes: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -303,23 +310,26 @@ def _message_of(message: dict[str, Any]) -> dict[str, Any]:
         elif part["type"] == "text":
             fields["content"] = part["content"]
         else:
-            fields |= {
-                "content": part["response"],
-                **({"tool_call_id": part["id"]} if "id" in part else {}),
-            }
+            fields["content"] = part["response"]
+            if "id" in part:
+                fields["tool_call_id"] = part["id"]
     if calls:
         fields["tool_calls"] = calls
     return fields
 
 
 def _sampled_of(fields: Mapping[str, Any]) -> Sampled:
+    probability = known(fields.get("probability"))
     reason = fields.get("reason")
+    randomness = int(fields["randomness"]) & _LOW_64
+    upstream = known(fields.get("upstream"))
+    least = known(fields.get("least"))
     return Sampled(
-        known(fields.get("probability")),
+        probability,
         None if reason is None else str(reason),
-        int(fields["randomness"]) & _LOW_64,
-        known(fields.get("upstream")),
-        bool(fields.get("same_randomness")),
-        bool(fields.get("clustered")),
-        known(fields.get("least")),
+        randomness,
+        upstream,
+        same_randomness=bool(fields.get("same_randomness")),
+        clustered=bool(fields.get("clustered")),
+        least=least,
     )

@@ -1,5 +1,6 @@
-"""A span as it was read, from OTLP or from the SDK in this process: plain values, with what mappers
-ask for.
+"""A span as it was read, from OTLP or from the SDK in this process.
+
+It has plain values, with what mappers ask for.
 
 Nothing is imported for it: OTLP messages and the SDK's spans are read by their fields.
 """
@@ -43,12 +44,12 @@ class ReadSpan:
     Attributes:
         parent_id: None for the root of a trace. The parent of another span need not have been read.
         kind: As in OTLP: 1 internal, 2 server, 3 client, 4 producer, 5 consumer, 0 unknown.
-        start_ns, end_ns: Nanoseconds since the epoch; clocks of several hosts may disagree.
+        start_ns, end_ns: Nanoseconds since the epoch. Clocks of several hosts may disagree.
         attributes: Values are str, bool, int, float, lists and dictionaries of these, or None.
         events: Of the span, and its log records.
         scope: Name of the instrumentation scope, `scope_version` its version.
-        resource: Attributes of the resource; one mapping for all spans of it.
-        flags: Trace flags; 1 is sampled.
+        resource: Attributes of the resource, in one mapping for all spans of it.
+        flags: Trace flags. 1 is sampled.
         mapper: The dialect's, once `mapper_of` knows it.
         is_marked: Its trace state has the mark of an evaluation in this trace, made with our key.
             The sender of a request chooses its trace state, so the entry alone says nothing.
@@ -123,14 +124,15 @@ def plain_value(value: Any, depth: int = MAX_DEPTH) -> Any:
     """
     kind = value.WhichOneof("value")
     if kind == "array_value":
-        return (
-            [plain_value(item, depth - 1) for item in value.array_value.values[:MAX_ATTRIBUTES]]
-            if depth
-            else None
-        )
+        if depth == 0:
+            return None
+        items = value.array_value.values[:MAX_ATTRIBUTES]
+        return [plain_value(item, depth - 1) for item in items]
     if kind == "kvlist_value":
+        if depth == 0:
+            return None
         pairs = value.kvlist_value.values[:MAX_ATTRIBUTES]
-        return {pair.key: plain_value(pair.value, depth - 1) for pair in pairs} if depth else None
+        return {pair.key: plain_value(pair.value, depth - 1) for pair in pairs}
     if kind == "bytes_value":
         return value.bytes_value.decode("utf-8", "replace")
     return None if kind is None else getattr(value, kind)
@@ -154,7 +156,13 @@ def span_of_otlp(
     """Return one ``Span`` message as a span. Its resource and its scope are beside it in OTLP."""
     parent = span.parent_span_id
     status = span.status
-    events = span.events
+    otlp_events = span.events
+    events: Sequence[ReadEvent] = ()
+    if otlp_events:
+        events = [
+            ReadEvent(event.name, event.time_unix_nano, plain_attributes(event.attributes))
+            for event in otlp_events
+        ]
     return ReadSpan(
         int.from_bytes(span.trace_id, "big"),
         int.from_bytes(span.span_id, "big"),
@@ -164,9 +172,7 @@ def span_of_otlp(
         span.start_time_unix_nano,
         span.end_time_unix_nano,
         plain_attributes(span.attributes),
-        [ReadEvent(e.name, e.time_unix_nano, plain_attributes(e.attributes)) for e in events]
-        if events
-        else (),
+        events,
         status.code == ERROR_STATUS,
         status.message,
         scope,
@@ -201,7 +207,15 @@ def span_of_sdk(span: Any) -> ReadSpan:
     context = span.context
     parent = span.parent
     scope = span.instrumentation_scope
+    scope_name = ""
+    scope_version = ""
+    if scope is not None:
+        scope_name = scope.name
+        scope_version = scope.version or ""
     status = span.status
+    events = [
+        ReadEvent(event.name, event.timestamp, event.attributes or _NONE) for event in span.events
+    ]
     return ReadSpan(
         context.trace_id,
         context.span_id,
@@ -211,14 +225,11 @@ def span_of_sdk(span: Any) -> ReadSpan:
         span.start_time or 0,
         span.end_time or 0,
         span.attributes or _NONE,
-        [
-            ReadEvent(event.name, event.timestamp, event.attributes or _NONE)
-            for event in span.events
-        ],
+        events,
         status.status_code.value == ERROR_STATUS,
         status.description or "",
-        "" if scope is None else scope.name,
-        "" if scope is None else scope.version or "",
+        scope_name,
+        scope_version,
         span.resource.attributes,
         context.trace_state.to_header(),
         int(context.trace_flags),

@@ -24,10 +24,10 @@ class Mapped:
 
     Attributes:
         span: The evaluated span: the agent's, the workflow's, or a lone model call's.
-        input: Without criteria and ground truth; `user_id` is not in it.
-        user_id: As the application wrote it; the settings decide what is kept of it.
+        input: Without criteria and ground truth. `user_id` is not in it.
+        user_id: As the application wrote it. The settings decide what is kept of it.
         mapper: The dialect of the evaluated span.
-        content_switch: Where no content was captured, how it is switched on; None where there is an
+        content_switch: Where no content was captured, how it is switched on. None where there is an
             answer.
         spans: How many spans it was read from.
         is_unread: The answer has parts, of which none is text: there is nothing to judge.
@@ -82,11 +82,9 @@ def read_traces(
     for spans in traces:
         reading = TraceReading()
         trees.append((reading, _nodes(spans, reading)))
-    answers = [
-        (reading, answer)
-        for reading, nodes in trees
-        for answer in _answers(nodes, nested_agents, reading)
-    ]
+    answers: list[tuple[TraceReading, SpanAnswer]] = []
+    for reading, nodes in trees:
+        answers += [(reading, answer) for answer in _answers(nodes, nested_agents, reading)]
     for read in SpanAnswer.read_conversation, SpanAnswer.read_calls, SpanAnswer.make_values:
         understood = []
         for reading, answer in answers:
@@ -182,11 +180,13 @@ def _below(order: list[Node]) -> dict[int, tuple[int, int]]:
     if all(node.role != "workflow" for node in order):
         return below  # it is asked of workflows only
     for node in reversed(order):
-        models = sum(1 if child.role == "model" else below[id(child)][0] for child in node.children)
-        below[id(node)] = (
-            models,
-            sum(int(child.role == "agent") + below[id(child)][1] for child in node.children),
-        )
+        models = 0
+        agents = 0
+        for child in node.children:
+            models_below, agents_below = below[id(child)]
+            models += 1 if child.role == "model" else models_below
+            agents += agents_below + (child.role == "agent")
+        below[id(node)] = (models, agents)
     return below
 
 
@@ -260,28 +260,38 @@ def _loops(siblings: list[Node], reading: TraceReading) -> Iterator[SpanAnswer]:
     A call whose tool results a later call contains is a step of that call: together they are
     one answer.
     """
+    steps = _steps_by_answer(siblings, reading)
+    for node in siblings:
+        if id(node) in steps:
+            try:
+                yield SpanAnswer(node, steps[id(node)])
+            except Exception as error:
+                _count(reading, node, error)
+
+
+def _steps_by_answer(siblings: list[Node], reading: TraceReading) -> dict[int, list[Node]]:
+    """Return the model calls that are answers, by the id of the node, each with its steps."""
+    if len(siblings) == 1:
+        return {id(siblings[0]): []}
     made: dict[str, Node] = {}  # tool calls that wait for their result, and by which model call
     steps: dict[int, list[Node]] = {}
-    for node in siblings if len(siblings) > 1 else ():
+    for node in siblings:
+        answered: set[str] = set()
+        called: list[str] = []
         try:
-            before = node.before() if made else []
-            answered = {
-                result.id for turn in before for result in turn.results if result.id in made
-            }
-            called = [call.id for turn in node.answer() for call in turn.calls if call.id]
+            for turn in node.before() if made else ():
+                ids = [result.id for result in turn.results if result.id]
+                answered.update(id for id in ids if id in made)
+            for turn in node.answer():
+                called += [call.id for call in turn.calls if call.id]
         except Exception as error:
             _count(reading, node, error)
             continue
         mine = steps.setdefault(id(node), [])
-        for earlier in dict.fromkeys(made.pop(id) for id in answered if id):
+        for earlier in dict.fromkeys(made.pop(id) for id in answered):
             mine += [*steps.pop(id(earlier), ()), earlier]
         made |= dict.fromkeys(called, node)
-    for node in siblings:
-        if len(siblings) == 1 or id(node) in steps:
-            try:
-                yield SpanAnswer(node, steps.get(id(node), ()))
-            except Exception as error:
-                _count(reading, node, error)
+    return steps
 
 
 def _mapped(answer: SpanAnswer, reading: TraceReading) -> Mapped | None:

@@ -1,6 +1,4 @@
-"""Values of attributes: JSON text or structured, and lists that are spread over numbered
-attributes.
-"""
+"""Values of attributes: JSON text, structured, or lists spread over numbered attributes."""
 
 from __future__ import annotations
 
@@ -60,9 +58,9 @@ def _read(text: str) -> Any:
 
 def _as_plain(value: object, depth: int) -> Any:
     if isinstance(value, Mapping):
-        return (
-            {str(key): _as_plain(item, depth - 1) for key, item in value.items()} if depth else None
-        )
+        if depth == 0:
+            return None
+        return {str(key): _as_plain(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_as_plain(item, depth - 1) for item in value] if depth else None
     return value
@@ -179,11 +177,12 @@ def answer_turns(value: object) -> list[Turn]:
         return [Turn("assistant", value)] if value else []
     if value is None or value == {} or value == []:
         return []
-    messages = (
-        [value]
-        if is_message(value)
-        else last_items(value["messages"] if _has_messages(value) else value)
-    )
+    if is_message(value):
+        messages = [value]
+    elif _has_messages(value):
+        messages = last_items(value["messages"])
+    else:
+        messages = last_items(value)
     if messages and all(map(is_message, messages)):
         turns = all_turns(messages)
         last_user = max(
@@ -209,7 +208,9 @@ def set_result(call: Call, value: object) -> None:
         call.result = value
         return
     result = result_of(message)
-    call.id, call.result, call.error = result.id or call.id, result.value, result.error
+    call.id = result.id or call.id
+    call.result = result.value
+    call.error = result.error
 
 
 def first_choice(turns: list[Turn]) -> list[Turn]:
@@ -237,12 +238,16 @@ def tags_of(words: object, data: Mapping[str, Any], but: Sequence[str] = ()) -> 
     The word ``tenant:acme`` has a value, others are ``true``. Names in the data that begin with
     one of `but` are the library's own.
     """
-    listed = (word.partition(":") for word in items(words) if isinstance(word, str))
-    return {name: value or True for name, _, value in listed} | {
-        name: value
-        for name, value in data.items()
-        if isinstance(value, str | int | float) and not name.startswith(tuple(but))
-    }
+    tags: dict[str, Any] = {}
+    for word in items(words):
+        if isinstance(word, str):
+            name, _, text = word.partition(":")
+            tags[name] = text or True
+    own_names = tuple(but)
+    for name, value in data.items():
+        if isinstance(value, str | int | float) and not name.startswith(own_names):
+            tags[name] = value
+    return tags
 
 
 def has_text(turns: list[Turn]) -> bool:

@@ -1,5 +1,8 @@
-"""The GenAI conventions of OpenTelemetry, from v1.28 (messages as events) to now (messages as
-attributes, in JSON text or structured, or in one event with the details of the call)."""
+"""The GenAI conventions of OpenTelemetry, from v1.28 to now.
+
+In v1.28 messages are events. Now they are attributes, in JSON text or structured, or are in one
+event with the details of the call.
+"""
 
 from __future__ import annotations
 
@@ -190,7 +193,10 @@ def turns_of_messages(messages: object, role: str) -> list[Turn]:
         return unread
     messages = messages[-MAX_ITEMS:]
     if any(_is_message(message) for message in messages):
-        return [turn for message in messages for turn in _turns_of(message)] or unread
+        turns: list[Turn] = []
+        for message in messages:
+            turns += _turns_of(message)
+        return turns or unread
     are_parts = all(isinstance(message, dict) for message in messages)
     return [turn_of_parts(role, messages)] if are_parts else unread
 
@@ -272,7 +278,10 @@ def _turns_of_events(span: ReadSpan, *, choices: bool) -> list[Turn]:
         indexes = [body["index"] for _, body in bodies if type(body.get("index")) is int]
         lowest = min(indexes, default=None)
         bodies = [item for item in bodies if item[1].get("index", lowest) == lowest]
-    return [turn for name, body in bodies for turn in _turns_of_body(name, body)]
+    turns: list[Turn] = []
+    for name, body in bodies:
+        turns += _turns_of_body(name, body)
+    return turns
 
 
 def _body_of(event: ReadEvent) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""Langfuse: observations with their input and output as JSON, of its decorator, its clients and its
-LangChain handler. Other spans of a trace only have its user, session and tags.
+"""Langfuse: observations with their input and output as JSON.
+
+They come from its decorator, its clients and its LangChain handler. Other spans of a trace only
+have its user, session and tags.
 """
 
 from __future__ import annotations
@@ -117,9 +119,8 @@ class Langfuse(SpanMapper):
         return definitions([tool for tool in tools if tool is not None])
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
-        metadata = data_below(span.attributes, _TRACE_METADATA) | data_below(
-            span.attributes, _METADATA
-        )
+        metadata = data_below(span.attributes, _TRACE_METADATA)
+        metadata |= data_below(span.attributes, _METADATA)
         known = {name: structured(value) for name, value in metadata.items()}
         words = span.attributes.get("langfuse.trace.tags")
         return {**tags_of(words, known, _OWN_METADATA), **super().tags(span)}

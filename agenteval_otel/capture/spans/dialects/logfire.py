@@ -1,5 +1,6 @@
-"""Pydantic AI and Logfire: the conventions' attributes for model calls; an agent's span holds all
-of its messages.
+"""Pydantic AI and Logfire: the conventions' attributes for model calls.
+
+An agent's span holds all of its messages.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ _RESPONSE = "response_data"
 _PENDING: Final = "pending_span"
 
 
+def _with_aggregated(attributes: Names) -> Names:
+    """Return the attributes, then the same with ``aggregated_usage`` in place of ``usage``."""
+    return attributes + tuple(name.replace("usage", "aggregated_usage") for name in attributes)
+
+
 @span_mapper
 class Logfire(GenAi):
     """Spans of the scopes ``pydantic-ai`` and ``logfire``, with those below the latter."""
@@ -37,8 +43,7 @@ class Logfire(GenAi):
         "cost": ("operation.cost", *GenAi.facts["cost"]),
     }
     tokens: ClassVar[Mapping[str, Names]] = {
-        name: (*attributes, *(key.replace("usage", "aggregated_usage") for key in attributes))
-        for name, attributes in GenAi.tokens.items()
+        name: _with_aggregated(attributes) for name, attributes in GenAi.tokens.items()
     }
 
     def reads(self, span: ReadSpan) -> bool:
@@ -55,12 +60,8 @@ class Logfire(GenAi):
             return "tool" if "gen_ai.tool.name" in attributes else None
         if role is None and _REQUEST in attributes:
             role = "model"
-        if (
-            role == "model"
-            and span.scope != "pydantic-ai"
-            and not span.is_error
-            and not self.answer(span)
-        ):
+        may_be_begin = role == "model" and span.scope != "pydantic-ai" and not span.is_error
+        if may_be_begin and not self.answer(span):
             return None  # a stream's begin: a span of its own follows, with the answer
         return role
 
@@ -91,9 +92,9 @@ class Logfire(GenAi):
         if turns or _RESPONSE not in attributes:
             return turns
         response = structured(attributes[_RESPONSE])
-        return answer_turns(
-            response.get("message", response) if isinstance(response, dict) else response
-        )
+        if isinstance(response, dict):
+            response = response.get("message", response)
+        return answer_turns(response)
 
     def tool_call(self, span: ReadSpan) -> Call | None:
         call = super().tool_call(span)

@@ -1,5 +1,7 @@
-"""MLflow Tracing: spans whose every attribute is JSON, with the input and output of what they
-stand for. With ``MLFLOW_ENABLE_OTEL_GENAI_SEMCONV`` its spans are the conventions'.
+"""MLflow Tracing: spans whose every attribute is JSON.
+
+The spans have the input and output of what they stand for. With
+``MLFLOW_ENABLE_OTEL_GENAI_SEMCONV`` they are the conventions'.
 """
 
 from __future__ import annotations

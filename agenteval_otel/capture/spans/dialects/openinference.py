@@ -1,5 +1,6 @@
-"""OpenInference (Arize Phoenix), from Python and JavaScript: messages whose fields are attributes
-of their own.
+"""OpenInference (Arize Phoenix), from Python and JavaScript.
+
+The fields of its messages are attributes of their own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""OpenLLMetry (Traceloop): the conventions' attributes in its newer versions, numbered ones in the
-older, and what its decorators and its LangChain instrumentation say of agents, workflows and tools.
+"""OpenLLMetry (Traceloop): the conventions' attributes, and its own.
+
+Newer versions have the conventions' attributes, older versions have numbered ones. Its decorators
+and its LangChain instrumentation say something of agents, workflows and tools.
 """
 
 from __future__ import annotations
@@ -89,9 +91,9 @@ class OpenLlmetry(GenAi):
     def answer(self, span: ReadSpan) -> list[Turn]:
         if _OUTPUT in span.attributes:
             output = without_lc(span.attributes[_OUTPUT])
-            return answer_turns(
-                output.get("outputs", output) if isinstance(output, dict) else output
-            )
+            if isinstance(output, dict):
+                output = output.get("outputs", output)
+            return answer_turns(output)
         return super().answer(span) or _turns(span, "gen_ai.completion")
 
     def tool_call(self, span: ReadSpan) -> Call | None:
@@ -110,11 +112,14 @@ class OpenLlmetry(GenAi):
         return call
 
     def tool_definitions(self, span: ReadSpan) -> Any:
-        return super().tool_definitions(span) or [
-            {**plain(function), "parameters": definitions(parameters)}
-            for function in numbered(span.attributes, "llm.request.functions")
-            for parameters in (function.pop("parameters", None),)
-        ]
+        known = super().tool_definitions(span)
+        if known:
+            return known
+        tools = []
+        for function in numbered(span.attributes, "llm.request.functions"):
+            parameters = function.pop("parameters", None)
+            tools.append({**plain(function), "parameters": definitions(parameters)})
+        return tools
 
     def tags(self, span: ReadSpan) -> Mapping[str, Any]:
         properties = {

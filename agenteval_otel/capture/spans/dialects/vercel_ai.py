@@ -1,5 +1,6 @@
-"""The Vercel AI SDK (``experimental_telemetry``): ``ai.generateText`` and its like around model and
-tool calls.
+"""The Vercel AI SDK (``experimental_telemetry``).
+
+Spans of ``ai.generateText`` and its like are around those of model and tool calls.
 """
 
 from __future__ import annotations
@@ -23,18 +24,14 @@ from agenteval_otel.capture.spans.values import definitions, structured, tags_of
 _OPERATION: Final = "ai.operationId"
 _METADATA: Final = "ai.telemetry.metadata."
 _ROLES: Final[Mapping[str, Role]] = {
-    **dict.fromkeys(
-        ("ai.generateText", "ai.streamText", "ai.generateObject", "ai.streamObject"), "agent"
-    ),
-    **dict.fromkeys(
-        (
-            "ai.generateText.doGenerate",
-            "ai.streamText.doStream",
-            "ai.generateObject.doGenerate",
-            "ai.streamObject.doStream",
-        ),
-        "model",
-    ),
+    "ai.generateText": "agent",
+    "ai.streamText": "agent",
+    "ai.generateObject": "agent",
+    "ai.streamObject": "agent",
+    "ai.generateText.doGenerate": "model",
+    "ai.streamText.doStream": "model",
+    "ai.generateObject.doGenerate": "model",
+    "ai.streamObject.doStream": "model",
     "ai.toolCall": "tool",
 }
 _ANSWERS: Final = ("ai.response.text", "ai.response.object", "ai.result.text", "ai.result.object")
@@ -46,7 +43,7 @@ _OWN_METADATA: Final = (
 
 @span_mapper
 class VercelAi(SpanMapper):
-    """Any span with ``ai.operationId``; an agent's name is its ``functionId``."""
+    """Reads any span with ``ai.operationId``. An agent's name is its ``functionId``."""
 
     name = "vercel_ai"
     content_switch = "leave recordInputs and recordOutputs on in experimental_telemetry"
@@ -96,17 +93,15 @@ class VercelAi(SpanMapper):
 
     def answer(self, span: ReadSpan) -> list[Turn]:
         attributes = span.attributes
-        text = next((value for name in _ANSWERS if (value := attributes.get(name))), None)
-        calls = next((value for name in _CALLS if (value := attributes.get(name))), None)
+        texts = (attributes.get(name) for name in _ANSWERS)
+        text = next(filter(None, texts), None)
+        lists_of_calls = (attributes.get(name) for name in _CALLS)
+        calls = next(filter(None, lists_of_calls), None)
         if text is None and calls is None:
             return []
-        return [
-            Turn(
-                "assistant",
-                text if isinstance(text, str) else None,
-                calls_in(items(structured(calls))),
-            )
-        ]
+        turn = Turn("assistant", text if isinstance(text, str) else None)
+        turn.calls = calls_in(items(structured(calls)))
+        return [turn]
 
     def tool_call(self, span: ReadSpan) -> Call | None:
         attributes = span.attributes
