@@ -59,7 +59,17 @@ GROUPS = {
     },
 }
 """The commands by what they are for, with what each does."""
-COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
+
+
+def _commands_by_name() -> dict[str, str]:
+    """Return what each command does, without the groups."""
+    commands: dict[str, str] = {}
+    for of_group in GROUPS.values():
+        commands |= of_group
+    return commands
+
+
+COMMANDS = _commands_by_name()
 
 
 def parser_of(
@@ -97,13 +107,14 @@ def _description() -> str:
     """Return what the program is, and its commands in groups, which argparse does not have."""
     width = shutil.get_terminal_size().columns - 2
     parts = [textwrap.fill(_ABOUT, width)]
+    name_width = max(map(len, COMMANDS)) + 2
+    indent = " " * (2 + name_width)
     for title, commands in GROUPS.items():
-        indent = " " * (4 + max(map(len, COMMANDS)))
-        rows = [
-            textwrap.fill(f"  {name:<{len(indent) - 2}}{text}", width, subsequent_indent=indent)
-            for name, text in commands.items()
-        ]
-        parts.append("\n".join((f"commands {title}:", *rows)))
+        lines = [f"commands {title}:"]
+        for name, text in commands.items():
+            row = f"  {name:<{name_width}}{text}"
+            lines.append(textwrap.fill(row, width, subsequent_indent=indent))
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
@@ -132,18 +143,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str]) -> int:
     chosen = next((item for item in arguments if not item.startswith("-")), None)
-    parser, commands, modules = parser_of(*([chosen] if chosen in COMMANDS else []))
+    names = [chosen] if chosen in COMMANDS else []
+    parser, commands, modules = parser_of(*names)
     if chosen is not None and not modules:
         _refuse(parser, f"unknown command {chosen!r}", chosen, COMMANDS)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         command = commands[chosen] if chosen else parser
-        _refuse(
-            command,
-            f"unrecognized arguments: {' '.join(unknown)}",
-            unknown[0],
-            _OPTION.findall(command.format_help()),
-        )
+        known_options = _OPTION.findall(command.format_help())
+        _refuse(command, f"unrecognized arguments: {' '.join(unknown)}", unknown[0], known_options)
     if not modules:
         parser.print_help()
         return 0

@@ -1,4 +1,4 @@
-"""``agenteval-otel benchmark``: a named benchmark, run for each version; and its history."""
+"""``agenteval-otel benchmark``: run a named benchmark for a version, or show its history."""
 
 from __future__ import annotations
 
@@ -90,12 +90,22 @@ class BenchmarkRun(NamedTuple):
 
 def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.folder) / arguments.name
-    runs = sorted(
-        BenchmarkRun(int(match[1]), match[2], path)
-        for path in (folder.iterdir() if folder.is_dir() else ())
-        if (match := _FILE.fullmatch(path.name))
-    )
-    return _run(arguments, folder, runs) if arguments.action == "run" else _history(arguments, runs)
+    runs = _kept_runs(folder)
+    if arguments.action == "run":
+        return _run(arguments, folder, runs)
+    return _history(arguments, runs)
+
+
+def _kept_runs(folder: Path) -> list[BenchmarkRun]:
+    """Return the runs that the folder holds, in order. A folder that does not exist has none."""
+    if not folder.is_dir():
+        return []
+    runs: list[BenchmarkRun] = []
+    for path in folder.iterdir():
+        match = _FILE.fullmatch(path.name)
+        if match is not None:
+            runs.append(BenchmarkRun(int(match[1]), match[2], path))
+    return sorted(runs)
 
 
 def _run(arguments: argparse.Namespace, folder: Path, runs: list[BenchmarkRun]) -> int:
@@ -106,8 +116,10 @@ def _run(arguments: argparse.Namespace, folder: Path, runs: list[BenchmarkRun]) 
             "expected the version of the agent that is measured", path="--version"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    number = runs[-1].number + 1 if runs else 1
-    path = folder / f"{number:04d}-{_NO_NAME.sub('_', version)}.jsonl"
+    before = runs[-1] if runs else None
+    number = 1 if before is None else before.number + 1
+    version_name = _NO_NAME.sub("_", version)
+    path = folder / f"{number:04d}-{version_name}.jsonl"
     part = path.with_suffix(".part")  # half a run is no version, also where the process is killed
     options = {
         "--settings": arguments.settings,
@@ -116,21 +128,16 @@ def _run(arguments: argparse.Namespace, folder: Path, runs: list[BenchmarkRun]) 
         "--run": benchmark.run,
         "--cache": arguments.cache,
         "--results": str(part),
-        "--baseline": str(runs[-1].path) if runs else None,
+        "--baseline": None if before is None else str(before.path),
     }
-    words = [
-        word for option, value in options.items() if value is not None for word in (option, value)
-    ]
-    words += [
-        word
-        for field, column in benchmark.columns.items()
-        for word in ("--column", f"{field}={column}")
-    ]
-    words += [
-        word
-        for name, limit in benchmark.objectives.items()
-        for word in ("--fail-under", f"{name}={limit}")
-    ]
+    words: list[str] = []
+    for option, value in options.items():
+        if value is not None:
+            words += [option, value]
+    for field, column in benchmark.columns.items():
+        words += ["--column", f"{field}={column}"]
+    for name, limit in benchmark.objectives.items():
+        words += ["--fail-under", f"{name}={limit}"]
     if arguments.telemetry:
         words += ["--telemetry", "--suite", arguments.name]
     parser = argparse.ArgumentParser()
@@ -173,7 +180,11 @@ def _history(arguments: argparse.Namespace, runs: list[BenchmarkRun]) -> int:
         print(json_for_terminals([_as_json(version) for version in versions]))
         return 0
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    names = list(dict.fromkeys(name for version in versions for name in version.means))
+    names: dict[str, None] = {}  # in the order of the versions
+    means: list[Estimate] = []
+    for version in versions:
+        names |= dict.fromkeys(version.means)
+        means += version.means.values()
     for title in ("version", "evaluated", "answers", *names):
         table.add_column(printable(title), no_wrap=True)
     for version in versions:
@@ -193,7 +204,7 @@ def _history(arguments: argparse.Namespace, runs: list[BenchmarkRun]) -> int:
             style="dim",
         )
     )
-    for words in interval_notes(mean for version in versions for mean in version.means.values()):
+    for words in interval_notes(means):
         console.print(Text(": ".join(words), style="dim"))
     return 0
 
@@ -203,29 +214,32 @@ def _versions(runs: list[BenchmarkRun]) -> Iterator[Version]:
     for each in runs:
         answers = list(ComparedSource(str(each.path)).answers())
         means = {name: mean.estimate() for name, mean in means_of(answers).items()}
-        at = datetime.fromtimestamp(max((answer.at for answer in answers), default=0.0), UTC)
+        newest_s = max((answer.at for answer in answers), default=0.0)
+        at = datetime.fromtimestamp(newest_s, UTC)
         yield Version(each, at, len(answers), means, _outcomes(before, answers))
         before = answers
 
 
 def _outcomes(before: list[Answer], answers: list[Answer]) -> dict[str, str]:
+    if not before:
+        return {}
     try:
-        return (
-            {item.name: item.outcome for item in compare(before, answers).criteria}
-            if before
-            else {}
-        )
+        comparison = compare(before, answers)
     except EvaluationError:  # nothing in common
         return {}
+    return {item.name: item.outcome for item in comparison.criteria}
+
+
+_SIGNS = {"drop": f" {BAD}", "gain": f" {GOOD}", "evaluator changed": " ?"}
+"""The sign of an outcome. Other outcomes have none."""
 
 
 def _cell(version: Version, name: str) -> str:
-    if (mean := version.means.get(name)) is None:
+    mean = version.means.get(name)
+    if mean is None:
         return DASH
-    sign = {"drop": f" {BAD}", "gain": f" {GOOD}", "evaluator changed": " ?"}.get(
-        version.outcomes.get(name, ""), ""
-    )
-    return with_interval(mean) + sign
+    outcome = version.outcomes.get(name, "")
+    return with_interval(mean) + _SIGNS.get(outcome, "")
 
 
 def _as_json(version: Version) -> dict[str, Any]:

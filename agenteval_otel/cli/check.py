@@ -97,11 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
     others = [name for name in loaded.profiles if name != loaded.profile]
     profile = f"profile {loaded.profile}" if loaded.profile else "no profile"
     also = f"; also valid: {', '.join(others)}" if others and not arguments.profile else ""
-    for line in (
-        f"{file} is valid ({profile}{also}).",
-        "",
-        *_report(loaded, arguments.monitoring),
-    ):
+    lines = [f"{file} is valid ({profile}{also}).", "", *_report(loaded, arguments.monitoring)]
+    for line in lines:
         print(printable(hide(line, loaded.secrets)))
     if arguments.source is not None:
         for line in _understood(counts_from(arguments.source)):
@@ -169,14 +166,17 @@ def _report(loaded: Loaded, monitoring: str) -> Iterator[str]:
         yield from ("Evaluation is disabled: calls count as disabled.", "")
     for name in (*settings.agents, ""):
         yield from _handler(pipeline, name)
-        if functions := settings.functions_of(name or None):
+        functions = settings.functions_of(name or None)
+        if functions:
             yield f"  functions of decorators: {', '.join(functions)}"
     yield from ("", f"Telemetry goes {_describe_telemetry(settings)}")
     if settings.metric_dimensions:
         yield _describe_dimensions(settings, pipeline)
-    if stored := [_describe_storage(part) for part in settings.storage if not _emits(part)]:
+    stored = [_describe_storage(part) for part in settings.storage if not _emits(part)]
+    if stored:
         yield from ("Results are stored in:", *(f"  {words}" for words in stored))
-    yield f"Redaction of what leaves the process: {', '.join(map(_describe, settings.redactors)) or 'none'}"
+    redactors = ", ".join(map(_describe, settings.redactors))
+    yield f"Redaction of what leaves the process: {redactors or 'none'}"
     if settings.evaluate_in == "sidecar":
         yield f"Evaluations run in: the sidecar at {mask_text(settings.endpoint)}, which reads its own settings"
     else:
@@ -215,14 +215,11 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
     yield f"{name or others}: {sampled}"
     criteria = {criterion.name: criterion for criterion in plan.runner.criteria}
     for evaluator in plan.runner.evaluators:
-        rate = (
-            ""
-            if evaluator.sample_rate is None
-            else f", at most {setting(evaluator.sample_rate)} of all"
-        )
-        scored = "; ".join(
-            _describe_criterion(criteria[item.name]) for item in declared_criteria(evaluator)
-        )
+        rate = ""
+        if evaluator.sample_rate is not None:
+            rate = f", at most {setting(evaluator.sample_rate)} of all"
+        own = [criteria[declared.name] for declared in declared_criteria(evaluator)]
+        scored = "; ".join(map(_describe_criterion, own))
         when = "" if evaluator.schedule == "immediate" else ", off-peak"
         yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}{when}]: {scored or 'what it is asked for'}"
     if plan.runner.escalation is not None:
@@ -231,7 +228,9 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
 
 def _describe_escalation(runner: EvaluationRunner, escalation: Escalation) -> str:
     second = [evaluator for evaluator in runner.evaluators if waits(evaluator, escalation)]
-    names = [criterion.name for evaluator in second for criterion in declared_criteria(evaluator)]
+    names: list[str] = []
+    for evaluator in second:
+        names += [criterion.name for criterion in declared_criteria(evaluator)]
     if not names:
         return "escalation: no evaluator is escalated"
     rules = "".join(f"; {_describe(rule)}" for rule in escalation.rules)
@@ -241,8 +240,10 @@ def _describe_escalation(runner: EvaluationRunner, escalation: Escalation) -> st
 def _describe_criterion(criterion: EvaluationCriteria) -> str:
     has_range = criterion.minimum is not None and criterion.maximum is not None
     words = [f"{criterion.minimum:g} to {criterion.maximum:g}" if has_range else criterion.scale]
-    named = (("passes from {:g}", criterion.threshold), ("weight {:g}", criterion.weight))
-    words += [text.format(value) for text, value in named if value is not None]
+    if criterion.threshold is not None:
+        words.append(f"passes from {criterion.threshold:g}")
+    if criterion.weight is not None:
+        words.append(f"weight {criterion.weight:g}")
     if criterion.objective is not None:
         of_last = "" if criterion.of_last is None else f" of the last {criterion.of_last:,}"
         independent = ", verdicts taken as independent" if criterion.independent else ""
@@ -264,31 +265,26 @@ def _describe_telemetry(settings: Settings) -> str:
         f"signals {', '.join(sorted(provider.signals)) or 'none'}",
         f"content {provider.emitter.content}",
     ]
-    words += [f"detail {provider.detail}"] if provider.detail != "auto" else []
-    words += (
-        [f"headers {', '.join(sorted(provider.headers))} (values hidden)"]
-        if provider.headers
-        else []
-    )
+    if provider.detail != "auto":
+        words.append(f"detail {provider.detail}")
+    if provider.headers:
+        words.append(f"headers {', '.join(sorted(provider.headers))} (values hidden)")
     return "; ".join(words)
 
 
 def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:
-    """Return how many series there may be of the metrics with the dimensions, for one model of an
-    agent.
+    """Return how many series the metrics with the dimensions may have, for one model of an agent.
 
     The number is the product of the dimensions' values, the criteria and the series of each.
     """
     criteria = 0
     for name in (None, *settings.agents):
-        criteria += len(pipeline.handler(name or "").runner.criteria) + len(
-            settings.functions_of(name)
-        )
-    combinations = math.prod(limit + 1 for limit in settings.metric_dimensions.values())
+        criteria += len(pipeline.handler(name or "").runner.criteria)
+        criteria += len(settings.functions_of(name))
+    dimensions = settings.metric_dimensions
+    combinations = math.prod(limit + 1 for limit in dimensions.values())
     total = combinations * criteria * _SERIES
-    shown = ", ".join(
-        f"{name} ({limit} values)" for name, limit in settings.metric_dimensions.items()
-    )
+    shown = ", ".join(f"{name} ({limit} values)" for name, limit in dimensions.items())
     counted = count_of(criteria, "criterion", "criteria")
     words = f"Metric dimensions: {shown}; {combinations:,} combinations with {OTHER} x {counted}"
     most = settings.names.max_series
@@ -337,7 +333,8 @@ def _warnings(loaded: Loaded, pipeline: Pipeline) -> Iterator[str]:
         yield f"criterion {criterion.name!r} is scored by no evaluator of {who} in this file{hint}"
     for name in (None, *loaded.settings.agents):
         yield from _small_rates(loaded.settings, pipeline, name)
-    if (ratio := _head_ratio(os.environ)) is not None:
+    ratio = _head_ratio(os.environ)
+    if ratio is not None:
         yield from _head_sampling(loaded.settings, ratio)
     yield from _ignored_variables(loaded.settings)
 
@@ -406,14 +403,15 @@ def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0)
             has `of_last` and no threshold decides which scores pass.
     """
     settings = loaded.settings
+    calibrations = None
+    if settings.calibration is not None:
+        calibrations = load_records(settings.calibration, missing_ok=True)
     plan = MonitoringPlan.of(
         pipeline,
         functions_of=settings.functions_of,
         drain_s=settings.sidecar.drain_s,
         time_scale=time_scale,
-        calibrations=None
-        if settings.calibration is None
-        else load_records(settings.calibration, missing_ok=True),
+        calibrations=calibrations,
     )
     problems = _unscored_objectives(loaded, pipeline)
     for item in plan.criteria:
@@ -436,9 +434,9 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
     settings = loaded.settings
     agents = (None, *loaded.settings.agents)
     unscored = [(path, criterion) for _, path, criterion in _unscored_criteria(loaded, pipeline)]
-    everything = list(
-        dict.fromkeys(name for agent in agents for name in _scored(loaded, pipeline, agent))
-    )
+    scored: dict[str, None] = {}  # in order
+    for agent in agents:
+        scored |= dict.fromkeys(_scored(loaded, pipeline, agent))
     problems: dict[str | None, str] = {}
     for path, criterion in unscored:
         users = sum(path.startswith(f"{settings.criteria_path(agent)}[") for agent in agents)
@@ -446,7 +444,7 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
         if criterion.objective and sum(path == other for other, _ in unscored) == users:
             problems[path] = (
                 f"has an objective, and no evaluator in this file scores {criterion.name!r}"
-                f"{known_choices(criterion.name, everything)}; list a function that a decorator brings in `functions`"
+                f"{known_choices(criterion.name, list(scored))}; list a function that a decorator brings in `functions`"
             )
     return problems
 
@@ -457,9 +455,8 @@ def _missing_keys(loaded: Loaded) -> list[str]:
     They are only warnings: the process may run in another environment.
     """
     settings = loaded.settings
-    warnings = problems_of(settings.evaluators, "evaluators") + problems_of(
-        settings.storage, "storage"
-    )
+    warnings = problems_of(settings.evaluators, "evaluators")
+    warnings += problems_of(settings.storage, "storage")
     for name, agent in settings.agents.items():
         warnings += problems_of(agent.evaluators, f"agents.{name}.evaluators")
     return warnings

@@ -1,5 +1,6 @@
-"""``agenteval-otel compare``: whether one set of evaluated answers is worse than another, with an
-exit code.
+"""``agenteval-otel compare``: tell whether one set of evaluated answers is worse than another.
+
+The exit code tells it too.
 """
 
 from __future__ import annotations
@@ -159,14 +160,19 @@ def run(arguments: argparse.Namespace) -> int:
     label, values = _split(arguments)
     names, sides = _sides(arguments, label, values)
     is_experiment = label == "arm"
-    sides, notes = (sides, ()) if arguments.pairwise is None else _judged_in_pairs(arguments, sides)
+    notes: Sequence[str] = ()
+    if arguments.pairwise is not None:
+        sides, notes = _judged_in_pairs(arguments, sides)
+    in_pairs = True if arguments.shadow or arguments.pairwise else arguments.pairs
+    sequential = is_experiment if arguments.sequential is None else arguments.sequential
+    default_share = 0.5 if is_experiment else None
     options = Options(
         pass_rate=arguments.pass_rate,
         detect=arguments.detect,
         same_evaluators=not arguments.shadow,
-        pairs=True if arguments.shadow or arguments.pairwise else arguments.pairs,
-        sequential=is_experiment if arguments.sequential is None else arguments.sequential,
-        share=arguments.share or (0.5 if is_experiment else None),
+        pairs=in_pairs,
+        sequential=sequential,
+        share=arguments.share or default_share,
     )
     comparison = compare(*sides, options, names)
     comparison = comparison._replace(notes=(*notes, *comparison.notes))
@@ -186,7 +192,8 @@ def _judged_in_pairs(
         if is_set:
             raise ConfigurationError(f"cannot be used with --{option}", path="--pairwise")
     judge = as_judge(arguments.pairwise, path="--pairwise")
-    if (problem := judge.config_problem()) is not None:
+    problem = judge.config_problem()
+    if problem is not None:
         raise ConfigurationError(problem, path="--pairwise")
     if arguments.cache is not None:
         judge = judge.model_copy(update={"cache": CacheSettings(path=Path(arguments.cache))})
@@ -221,11 +228,10 @@ def write(
     from agenteval_otel.offline.comparison.report import json_of, markdown_of, tables_of
     from agenteval_otel.offline.reports.table import console_for
 
-    with (
-        open(output, "w", encoding="utf-8")
-        if output
-        else contextlib.nullcontext(sys.stdout) as file
-    ):
+    with contextlib.ExitStack() as files:
+        file = sys.stdout
+        if output:
+            file = files.enter_context(open(output, "w", encoding="utf-8"))
         if report == "markdown":
             file.write(markdown_of(comparison, answers=answers))
         elif report == "json":
@@ -237,7 +243,8 @@ def write(
 
 
 def _split(arguments: argparse.Namespace) -> tuple[str | None, tuple[str, ...]]:
-    if (arguments.by is not None) + arguments.shadow + (arguments.b is not None) != 1:
+    chosen = [arguments.by is not None, arguments.shadow, arguments.b is not None]
+    if sum(chosen) != 1:
         raise ConfigurationError("expected two sources, or one with either --by or --shadow")
     if arguments.by is None:
         return None, ()
@@ -254,19 +261,19 @@ def _sides(
     arguments: argparse.Namespace, label: str | None, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], tuple[Sequence[Answer], Sequence[Answer]]]:
     """Return the names and the answers of both sides."""
-    times = ((name, getattr(arguments, name)) for name in ("since", "until"))
-    filters = Filters.parse(
-        ((name, text) for name, text in times if text is not None), "--since, --until"
-    )
+    times: list[tuple[str, str]] = []
+    for name in ("since", "until"):
+        text = getattr(arguments, name)
+        if text is not None:
+            times.append((name, text))
+    filters = Filters.parse(times, "--since, --until")
     first = ComparedSource(arguments.a)
     check_kinds([first.location], "compare")
     if arguments.b is not None:
         second = ComparedSource(arguments.b)
         check_kinds([second.location], "compare")
-        return (first.name, second.name), (
-            list(first.answers(filters)),
-            list(second.answers(filters)),
-        )
+        sides = (list(first.answers(filters)), list(second.answers(filters)))
+        return (first.name, second.name), sides
     if label is not None:
         arms = arms_of(first.answers(filters), label, values)
         a, b = arms

@@ -1,5 +1,6 @@
-"""``agenteval-otel completion``: the shell's completion script, made by shtab from the parsers of
-all commands.
+"""``agenteval-otel completion``: print the shell's completion script.
+
+shtab makes the script from the parsers of all commands.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
         if action.dest == "command":
             # suppressed, because the description shows the commands: shtab would leave them out
             action.help = None
+    kinds = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
     for command in commands.values():
         for action in command._actions:
-            kind = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}.get(
-                str(action.metavar or "")[:4].rstrip(".")
-            )
+            begin = str(action.metavar or "")[:4].rstrip(".")
+            kind = kinds.get(begin)
             if kind is not None:
                 action.complete = kind  # type: ignore[attr-defined]
     print(shtab.complete(parser, arguments.shell))

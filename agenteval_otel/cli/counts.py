@@ -41,7 +41,8 @@ class Counts:
         spans: Those of other libraries by what became of them.
         not_understood: Those of no known dialect by their scope.
         as_json: Evaluated answers that were judged as their JSON. None if the source does not say.
-        units: Emitted answers by what they are independent by: conversation, session, trace, answer.
+        units: Emitted answers by what they are independent by: conversation, session, trace,
+            answer.
         reach: Signals by how far they are known to get.
         last_success: A Unix time.
     """
@@ -197,7 +198,8 @@ def _count_calls(counts: Counts, label: Callable[[str], str], count: int) -> Non
     counts.outcomes[label(names.AGENT_NAME)][label(names.OUTCOME)] += count
     if label(names.RESPONSE_FORM):
         counts.as_json = (counts.as_json or 0) + count
-    if reason := label(names.CAPTURE_REASON):
+    reason = label(names.CAPTURE_REASON)
+    if reason:
         counts.failures[OF_CAPTURE + reason] += count
 
 
@@ -221,10 +223,14 @@ def samples_of(text: str, *, least: float = 0.0) -> Iterator[tuple[str, dict[str
             continue
         if math.isfinite(value) and value >= least:
             labels = {
-                name: _ESCAPED.sub(lambda escaped: "\n" if escaped[1] == "n" else escaped[1], text)
-                for name, text in _LABEL.findall(match[2] or "")
+                label: _ESCAPED.sub(_unescape, escaped)
+                for label, escaped in _LABEL.findall(match[2] or "")
             }
             yield match[1], labels, value
+
+
+def _unescape(escaped: re.Match[str]) -> str:
+    return "\n" if escaped[1] == "n" else escaped[1]
 
 
 def is_of(name: str, instrument: names.Instrument) -> bool:
@@ -243,13 +249,14 @@ def capture_reasons(counts: Counts) -> list[str]:
         reason = part.removeprefix(OF_CAPTURE)
         if reason != part:
             known = REASONS.get(cast("names.CaptureReason", reason))
-            words = f"{known.means}; {known.fix}" if known else "not known to this version"
+            words = "not known to this version"
+            if known:
+                words = f"{known.means}; {known.fix}"
             lines.append(f"{count:,} {reason}: {words}")
     return lines
 
 
 def descending(counts: Mapping[Key, int]) -> list[tuple[Key, int]]:
     """Return the counts above 0, the largest first."""
-    return sorted(
-        ((key, count) for key, count in counts.items() if count), key=lambda item: -item[1]
-    )
+    present = [(key, count) for key, count in counts.items() if count]
+    return sorted(present, key=lambda pair: -pair[1])

@@ -81,18 +81,19 @@ def run(arguments: argparse.Namespace) -> int:
     settings = loaded.settings
     for warning in loaded.warnings:
         print(f"warning: {printable(warning)}", file=sys.stderr)
-    selection = {
-        name: value
-        for name in ("conversation", "user", "before")
-        if (value := getattr(arguments, name))
-    }
+    selection: dict[str, Any] = {}
+    for name in ("conversation", "user", "before"):
+        value = getattr(arguments, name)
+        if value:
+            selection[name] = value
     erasure = erasure_of(selection, settings)
     problems = hidden_ids(settings, erasure)
     learn_conversations(settings.storage, erasure)
     if not arguments.yes:
         print("Stored")
         counted = _print(_stored(settings, erasure, dry_run=True))
-        problems += counted if arguments.dry_run else []
+        if arguments.dry_run:
+            problems += counted
     if not arguments.dry_run:
         if not (arguments.yes or _is_confirmed()):
             print("nothing was changed")
@@ -118,11 +119,9 @@ def _is_confirmed() -> bool:
 
 def _stored(settings: Settings, erasure: Erasure, *, dry_run: bool) -> Iterator[ErasedPlace]:
     for provider in settings.storage:
-        yield from (
-            place
-            for place in erase_stored([provider], erasure, dry_run=dry_run)
-            if not place.is_out_of_reach
-        )
+        for place in erase_stored([provider], erasure, dry_run=dry_run):
+            if not place.is_out_of_reach:
+                yield place
     yield from erase_off_peak(settings, erasure, dry_run=dry_run)
     yield from erase_caches(settings, erasure, dry_run=dry_run)
 
@@ -131,9 +130,9 @@ def _print(places: Iterable[ErasedPlace]) -> list[str]:
     """Print each place once it is done, and return the problems of the places that were not erased."""
     problems = []
     for place in places:
-        unreadable = (
-            f", {count_of(place.unreadable, 'unreadable record')}" if place.unreadable else ""
-        )
+        unreadable = ""
+        if place.unreadable:
+            unreadable = f", {count_of(place.unreadable, 'unreadable record')}"
         print(f"  {printable(place.place)}: {place.removed:,}{unreadable}", flush=True)
         if place.problem:
             problems.append(f"{place.place}: {place.problem}")
@@ -146,8 +145,10 @@ def _waiting(
     """Erase what waits in the sidecars, or in the journal if no sidecar runs."""
     sidecar = settings.sidecar
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(sidecar.host, sidecar.host)
-    host = f"[{host}]" if ":" in host else host
-    own = f"http{'' if sidecar.certificate is None else 's'}://{host}:{sidecar.http_port}"
+    if ":" in host:
+        host = f"[{host}]"
+    scheme = "http" if sidecar.certificate is None else "https"
+    own = f"{scheme}://{host}:{sidecar.http_port}"
     learned = sorted(erasure.conversations - {selection.get("conversation")})
     for url in urls or [own]:
         place = f"sidecar at {mask_text(url)}"
@@ -169,9 +170,9 @@ def _waiting(
 
 
 def _post(url: str, fields: dict[str, Any], token: str | None) -> int:
-    headers = {"content-type": "application/json"} | (
-        {} if token is None else {"authorization": f"Bearer {token}"}
-    )
+    headers = {"content-type": "application/json"}
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
     request = Request(f"{url.rstrip('/')}/v1/erase", json.dumps(fields).encode(), headers)
     with urlopen(request, timeout=_TIMEOUT_S) as reply:
         answer = json.load(reply)
@@ -205,10 +206,8 @@ def _journal(settings: Settings, erasure: Erasure) -> Iterator[ErasedPlace]:
 
 def _out_of_reach(settings: Settings) -> Iterator[str]:
     """Yield the places that are not erased, as the settings name them."""
-    endpoints = [
-        settings.telemetry.endpoint,
-        *(part.endpoint for part in settings.storage if hasattr(part, "emitter")),
-    ]
+    endpoints = [settings.telemetry.endpoint]
+    endpoints += [part.endpoint for part in settings.storage if hasattr(part, "emitter")]
     endpoints += [os.environ.get(name) for name in _VARIABLES]
     shown = ", ".join(dict.fromkeys(mask_text(endpoint) for endpoint in endpoints if endpoint))
     content = settings.telemetry.emitter.content
@@ -216,11 +215,9 @@ def _out_of_reach(settings: Settings) -> Iterator[str]:
     yield f"telemetry ({shown or 'of the application'}): {also} in the Collector and what is behind it"
     unused = Erasure(conversations=["-"])
     for provider in settings.storage:
-        yield from (
-            f"{place.place}: {place.problem}"
-            for place in erase_stored([provider], unused, dry_run=True)
-            if place.is_out_of_reach
-        )
+        for place in erase_stored([provider], unused, dry_run=True):
+            if place.is_out_of_reach:
+                yield f"{place.place}: {place.problem}"
     if settings.ground_truth is not None:
         yield f"ground truth ({settings.ground_truth}): yours"
     judges = dict.fromkeys(f"{judge.type}:{judge.model}" for judge in judges_in(settings))

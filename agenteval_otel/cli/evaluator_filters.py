@@ -37,7 +37,8 @@ def _names_of_list(text: str) -> list[str]:
 
 
 def _execution_names(text: str) -> list[str]:
-    for item in (items := _names_of_list(text)):
+    items = _names_of_list(text)
+    for item in items:
         if item not in get_args(Execution):
             raise argparse.ArgumentTypeError(
                 f"{item!r} is none of {', '.join(get_args(Execution))}"

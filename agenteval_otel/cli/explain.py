@@ -41,6 +41,7 @@ _REACH = {
     "delivered": "delivered by our own exporters; flush() returns whether the receiver accepted them",
     "handed_over": "handed over to the application's provider; whether its exporter delivers them is unknown",
 }
+_NOT_KNOWN = "Not known to this version."
 _NEAREST = 3
 _LONGEST = 60  # of a word that is unknown
 _WIDEST = max(map(len, OUTCOMES))
@@ -115,9 +116,9 @@ def _time_to_page(arguments: argparse.Namespace) -> list[str]:
         processes=processes,
         export_s=arguments.export_interval,
     )
-    notes = [
-        line for note in notes_of(plan) for line in ("", *_wrapped(f"{note}.", first="", rest="  "))
-    ]
+    notes: list[str] = []
+    for note in notes_of(plan):
+        notes += ["", *_wrapped(f"{note}.", first="", rest="  ")]
     if len(table) == 1:
         return [
             "No criterion has an objective below 1 that can be missed: none raises a page.",
@@ -162,15 +163,19 @@ def _named(name: str, counts: Counts | None, settings: str | None) -> list[str]:
     if explanation is None:
         from agenteval_otel.cli.calibrate.criterion import criterion_in_words, known_criteria
 
-        if (lines := criterion_in_words(name, settings)) is not None:
-            return [
-                name,
-                *(part for line in lines for part in _wrapped(line, first="  ", rest="  ")),
-            ]
+        about = criterion_in_words(name, settings)
+        if about is not None:
+            lines = [name]
+            for line in about:
+                lines += _wrapped(line, first="  ", rest="  ")
+            return lines
         choices = (*OUTCOMES, *FAILURES, *ERROR_TYPES, *LOG_LINES, *known_criteria(settings))
         raise ConfigurationError(_unknown(name, choices), path=printable(name[:_LONGEST]))
-    share = f": {_of_calls(name, counts.totals)}" if counts is not None and name in OUTCOMES else ""
-    return [name + share, *_in_full(explanation, is_outcome=name in OUTCOMES)]
+    is_outcome = name in OUTCOMES
+    title = name
+    if is_outcome and counts is not None:
+        title += f": {_of_calls(name, counts.totals)}"
+    return [title, *_in_full(explanation, is_outcome=is_outcome)]
 
 
 def _explanation_of(name: str) -> Explanation | None:
@@ -193,29 +198,23 @@ def report(counts: Counts) -> list[str]:
     """Return the outcomes with their shares, then every loss and failure."""
     totals = counts.totals
     calls = totals.total()
-    if not calls:
-        return _joined(
-            [
-                [reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)],
-                *_losses(counts),
-            ]
-        )
-    table = [
-        f"  {name:<{_WIDEST}} {count:>10,} {percent(count / calls, 1):>9}"
-        for name, count in descending(totals)
-    ]
     losses = _losses(counts)
+    if not calls:
+        no_calls = [reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)]
+        return _joined([no_calls, *losses])
+    outcomes = [f"{calls:,} calls of monitored handlers", ""]
+    for name, count in descending(totals):
+        share = percent(count / calls, 1)
+        outcomes.append(f"  {name:<{_WIDEST}} {count:>10,} {share:>9}")
     if not losses:
-        unknown = "Nothing was lost. This source does not contain failures: add failures and results to the outcomes."
-        complete = counts.failures or counts.results
+        verdict = "Nothing was lost. This source does not contain failures: add failures and results to the outcomes."
+        if counts.failures or counts.results:
+            verdict = "Nothing was lost, and nothing failed."
         # harmless, but possibly the reason for a missing score
         most = max(totals, key=lambda name: totals[name])
-        losses = [
-            ["Nothing was lost, and nothing failed." if complete else unknown],
-            [f"{most}: {_of_calls(most, totals)}", *_in_full(OUTCOMES[most], is_outcome=True)],
-        ]
-    calls_block = [f"{calls:,} calls of monitored handlers", "", *table]
-    return _joined([calls_block, _by_agent(counts), _state(counts), *losses])
+        in_full = _in_full(OUTCOMES[most], is_outcome=True)
+        losses = [[verdict], [f"{most}: {_of_calls(most, totals)}", *in_full]]
+    return _joined([outcomes, _by_agent(counts), _state(counts), *losses])
 
 
 def _losses(counts: Counts) -> list[list[str]]:
@@ -224,11 +223,10 @@ def _losses(counts: Counts) -> list[list[str]]:
     for name, _ in descending(totals):
         outcome = OUTCOMES.get(name)
         if outcome is None or not outcome.harmless:
-            in_full = (
-                _in_full(outcome, is_outcome=True) if outcome else ["  Not known to this version."]
-            )
+            in_full = _in_full(outcome, is_outcome=True) if outcome else [f"  {_NOT_KNOWN}"]
             blocks.append([f"{name}: {_of_calls(name, totals)}", *in_full])
-    if reasons := capture_reasons(counts):
+    reasons = capture_reasons(counts)
+    if reasons:
         lines = [_wrapped(line, first="  ", rest="    ") for line in reasons]
         blocks.append(["Answers that were not understood, by reason", *chain(*lines)])
     for part, count in descending(counts.failures):
@@ -239,19 +237,15 @@ def _losses(counts: Counts) -> list[list[str]]:
     if counts.not_understood:
         blocks.append(_not_understood(counts.not_understood))
     for (signal, reason), count in descending(counts.lost):
-        means = reference.LOST_REASONS.get(reason, "Not known to this version.")
-        blocks.append(
-            [
-                f"{count:,} {signal} lost in export: {reason}",
-                *_wrapped(means, first="  ", rest="  "),
-            ]
-        )
+        title = f"{count:,} {signal} lost in export: {reason}"
+        means = reference.LOST_REASONS.get(reason, _NOT_KNOWN)
+        blocks.append([title, *_wrapped(means, first="  ", rest="  ")])
     for (criterion, error_type), count in descending(counts.errors):
-        title = (
-            f"{criterion or 'an evaluator'} failed {_times(count)} with {error_type or 'an error'}"
-        )
+        who = criterion or "an evaluator"
+        title = f"{who} failed {_times(count)} with {error_type or 'an error'}"
         blocks.append([title, *_in_full(reference.explanation_of_error(error_type))])
-    if failed := counts.results["failed"]:
+    failed = counts.results["failed"]
+    if failed:
         hint = "By criterion and error.type: agenteval_evaluation_errors_total, or the events of severity WARN."
         blocks.append([f"Failed results: {failed:,}", f"  {hint}"])
     return blocks
@@ -272,22 +266,19 @@ def _by_agent(counts: Counts) -> list[str]:
         shares = ", ".join(
             f"{percent(count / calls, 1)} {name}" for name, count in descending(cell)
         )
-        lines += _wrapped(
-            f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}", first="  ", rest="    "
-        )
+        text = f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}"
+        lines += _wrapped(text, first="  ", rest="    ")
     return lines
 
 
 def _state(counts: Counts) -> list[str]:
     lines = []
     if counts.results:
-        lines.append(
-            "Results: " + ", ".join(f"{count:,} {name}" for name, count in counts.results.items())
-        )
+        results = [f"{count:,} {name}" for name, count in counts.results.items()]
+        lines.append(f"Results: {', '.join(results)}")
     if counts.spans:
-        lines.append(
-            "Spans: " + ", ".join(f"{count:,} {name}" for name, count in descending(counts.spans))
-        )
+        spans = [f"{count:,} {name}" for name, count in descending(counts.spans)]
+        lines.append(f"Spans: {', '.join(spans)}")
     if counts.as_json:
         evaluated = counts.totals[names.EVALUATED]
         share = percent(counts.as_json / max(1, evaluated), 1)
@@ -296,22 +287,22 @@ def _state(counts: Counts) -> list[str]:
             "own without a text in a field of a known name. If users see a text, return it, or give it with capture="
         )
         lines += _wrapped(text, first="", rest="  ")
-    if total := counts.units.total():
+    total = counts.units.total()
+    if total:
         without = total - counts.units["conversation"] - counts.units["session"]
+        share = percent(without / total, 1)
         text = (
-            f"Without the id of a conversation or session: {percent(without / total, 1)} of {total:,} emitted answers. "
+            f"Without the id of a conversation or session: {share} of {total:,} emitted answers. "
             "Without it objectives and intervals take turns of one conversation, which are alike, for independent"
         )
         lines += _wrapped(text, first="", rest="  ")
     if counts.last_success is not None:
-        lines.append(
-            f"Last emitted result: {max(0.0, time.time() - counts.last_success):,.0f} s ago"
-        )
+        ago_s = max(0.0, time.time() - counts.last_success)
+        lines.append(f"Last emitted result: {ago_s:,.0f} s ago")
     for reach, signals in sorted(counts.reach.items()):
         means = _REACH.get(reach, reach)
-        lines += _wrapped(
-            f"{', '.join(sorted(signals)).capitalize()}: {means}", first="", rest="  "
-        )
+        shown = ", ".join(sorted(signals)).capitalize()
+        lines += _wrapped(f"{shown}: {means}", first="", rest="  ")
     return lines
 
 
@@ -324,12 +315,16 @@ def _causes_and_remedies(explanation: Explanation) -> list[str]:
     lines = []
     for title, entries in (("Causes", explanation.causes), ("To do", explanation.remedies)):
         for index, entry in enumerate(entries):
-            lines += _wrapped(entry, first=f"  {title if not index else '':<7} - ", rest=" " * 12)
+            label = title if index == 0 else ""
+            lines += _wrapped(entry, first=f"  {label:<7} - ", rest=" " * 12)
     return lines
 
 
 def _of_calls(outcome: str, totals: Counter[str]) -> str:
-    return f"{totals[outcome]:,} of {totals.total():,} calls, {percent(totals[outcome] / max(1, totals.total()), 1)}"
+    count = totals[outcome]
+    calls = totals.total()
+    share = percent(count / max(1, calls), 1)
+    return f"{count:,} of {calls:,} calls, {share}"
 
 
 def _times(count: int) -> str:
@@ -350,4 +345,8 @@ def _wrapped(text: str, *, first: str, rest: str) -> list[str]:
 
 def _joined(blocks: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of the blocks, with an empty line between two blocks."""
-    return [line for block in blocks if block for line in ("", *block)][1:]
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines += ["", *block]
+    return lines[1:]

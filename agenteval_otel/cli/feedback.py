@@ -1,5 +1,6 @@
-"""``agenteval-otel feedback``: what a person says of an answer, or its ground truth, sent to the
-sidecar.
+"""``agenteval-otel feedback``: send what a person says of an answer to the sidecar.
+
+The ground truth of an answer can be sent instead.
 """
 
 from __future__ import annotations
@@ -7,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import Final
+from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -21,16 +22,19 @@ DESCRIPTION = (
     "response's id, or by the conversation's. Exit codes: 0 taken; 1 refused by the sidecar; 2 could not run."
 )
 _OPTIONS: Final = (
-    ("--reference", "TEXT", "what evaluation_reference() gave"), ("--trace-id", "HEX", "of the answer's trace"),
-    ("--span-id", "HEX", "of the answer's span, with --trace-id"), ("--response-id", "TEXT", "the model's own id"),
+    ("--reference", "TEXT", "what evaluation_reference() gave"),
+    ("--trace-id", "HEX", "of the answer's trace"),
+    ("--span-id", "HEX", "of the answer's span, with --trace-id"),
+    ("--response-id", "TEXT", "the model's own id"),
     ("--conversation-id", "TEXT", "of the conversation; the feedback is about its newest answer"),
     ("--agent", "NAME", "which agent answered, where nothing else says it"),
-    ("--comment", "TEXT", "in the person's words"), ("--correction", "TEXT", "the answer that it should have been"),
+    ("--comment", "TEXT", "in the person's words"),
+    ("--correction", "TEXT", "the answer that it should have been"),
     ("--user-id", "TEXT", "who says it; leaves the sidecar hashed"),
     ("--ground-truth", "TEXT", "what a right answer says: alone, for evaluators that wait for it"),
     ("--prompt", "TEXT", "with --ground-truth, the question that it answers"),
     ("--name", "CRITERION", "what it is called beside the other scores (default: user_feedback)"),
-)  # fmt: skip
+)
 _TIMEOUT_S: Final = 10.0
 
 
@@ -46,14 +50,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    names = [option[2:].replace("-", "_") for option, _, _ in _OPTIONS] + ["thumbs", "score"]
-    fields = {name: value for name in names if (value := getattr(arguments, name)) is not None}
+    names = [option.removeprefix("--").replace("-", "_") for option, _, _ in _OPTIONS]
+    fields: dict[str, Any] = {}
+    for name in (*names, "thumbs", "score"):
+        value = getattr(arguments, name)
+        if value is not None:
+            fields[name] = value
     # wrong ones are named before anything is sent
-    (OfTruth if "ground_truth" in fields else OfPerson)(**fields)
+    if "ground_truth" in fields:
+        OfTruth(**fields)
+    else:
+        OfPerson(**fields)
     token = os.environ.get("AGENTEVAL_SIDECAR__TOKEN")
-    headers = {"content-type": "application/json"} | (
-        {} if token is None else {"authorization": f"Bearer {token}"}
-    )
+    headers = {"content-type": "application/json"}
+    if token is not None:
+        headers["authorization"] = f"Bearer {token}"
     url = f"{arguments.url.rstrip('/')}/v1/feedback"
     try:
         with urlopen(Request(url, json.dumps(fields).encode(), headers), timeout=_TIMEOUT_S):

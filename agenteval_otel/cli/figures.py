@@ -19,7 +19,8 @@ def number_between(
 
     def parse(text: str) -> float:
         with contextlib.suppress(ValueError):
-            if low <= (value := kind(text)) <= high:
+            value = kind(text)
+            if low <= value <= high:
                 return value
         raise argparse.ArgumentTypeError(f"must be {expected}")
 
@@ -35,6 +36,8 @@ def json_for_terminals(value: object) -> str:
     Names come from files, and must not steer a terminal.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return "".join(
-        char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
-    )
+    shown: list[str] = []
+    for char in text:
+        is_shown = char.isprintable() or char == "\n"
+        shown.append(char if is_shown else json.dumps(char)[1:-1])
+    return "".join(shown)

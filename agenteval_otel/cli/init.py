@@ -30,16 +30,15 @@ def run(arguments: argparse.Namespace) -> int:
     file: str = arguments.file
     if not file.endswith((".yaml", ".yml")):
         raise ConfigurationError("expected a name that ends in .yaml or .yml", path=file)
-    templates = {file: "settings.yaml"} | ({_WORKFLOW: "workflow.yaml"} if arguments.ci else {})
-    texts = {
-        name: files(__package__)
-        .joinpath("files", template)
-        .read_text("utf-8")
-        .replace("@file@", file)
-        for name, template in templates.items()
-    }
-    for name in texts if not arguments.force else ():
-        if Path(name).exists():
+    templates = {file: "settings.yaml"}
+    if arguments.ci:
+        templates[_WORKFLOW] = "workflow.yaml"
+    texts: dict[str, str] = {}
+    for name, template in templates.items():
+        text = files(__package__).joinpath("files", template).read_text("utf-8")
+        texts[name] = text.replace("@file@", file)
+    for name in texts:
+        if not arguments.force and Path(name).exists():
             raise ConfigurationError(
                 "exists, and nothing was written; --force overwrites it", path=name
             )

@@ -1,5 +1,6 @@
-"""``agenteval-otel judge``: how your judge does on criteria of the catalogue, and whether judges
-are still trusted.
+"""``agenteval-otel judge``: check the catalogue's criteria with your judge.
+
+It also shows whether judges are still trusted.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def _configuration(arguments: argparse.Namespace) -> EvaluationRunConfig:
         raise ConfigurationError(
             f"name what it should judge{known_choices('', names())}", path="--criterion"
         )
-    if wrong := [name for name in arguments.criterion if name not in names()]:
+    wrong = [name for name in arguments.criterion if name not in names()]
+    if wrong:
         raise ConfigurationError(
             f"{wrong[0]!r} is not in the catalogue{known_choices(wrong[0], names())}",
             path="--criterion",

@@ -1,5 +1,6 @@
-"""``agenteval-otel judge status``: what judge health knows of the judges of running processes, from
-their metrics.
+"""``agenteval-otel judge status``: what judge health knows of the judges of running processes.
+
+It is read from the metrics of these processes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NONE = (
 
 @dataclass
 class _Judged:
-    """A criterion and its judge; with several processes, the worst figures."""
+    """The figures of a criterion and its judge. With several processes, they are the worst."""
 
     agreement: dict[str, float] = field(default_factory=dict)
     distrusted_by: set[str] = field(default_factory=set)
@@ -84,7 +85,8 @@ def _read(
         check = label(names.JUDGE_CHECK)
         key = label(names.EVALUATION_NAME), model
         if is_of(name, names.METRIC_JUDGE_AGREEMENT):
-            judged[key].agreement[check] = min(value, judged[key].agreement.get(check, value))
+            agreement = judged[key].agreement
+            agreement[check] = min(value, agreement.get(check, value))
         elif is_of(name, names.METRIC_JUDGE_UNTRUSTED) and value > 0:
             judged[key].distrusted_by.add(check)
         elif is_of(name, names.METRIC_JUDGE_DRIFT):
@@ -104,33 +106,21 @@ def _worse(known: float | None, value: float, *, by: Callable[[float], float] = 
 
 def _row(criterion: str, judge: str, judged: _Judged) -> tuple[str, ...]:
     trusted = f"no: {', '.join(sorted(judged.distrusted_by))}" if judged.distrusted_by else "yes"
-    agreements = (
-        percent(judged.agreement[check]) if check in judged.agreement else DASH
-        for check in AGREEMENTS
-    )
+    agreements: list[str] = []
+    for check in AGREEMENTS:
+        share = judged.agreement.get(check)
+        agreements.append(DASH if share is None else percent(share))
     drift = DASH if judged.drift is None else f"{judged.drift:.2f}"
-    return (
-        criterion,
-        judge,
-        trusted,
-        *agreements,
-        drift,
-        DASH if judged.length is None else f"{judged.length:+.2f}",
-    )
+    length = DASH if judged.length is None else f"{judged.length:+.2f}"
+    return (criterion, judge, trusted, *agreements, drift, length)
 
 
 def _calls(model: str, outcomes: Counter[str], changes: int) -> str:
     sent = sum(count for outcome, count in outcomes.items() if outcome not in _NOT_ASKED)
     unreadable = sum(outcomes[outcome] for outcome in _UNREADABLE)
-    shares = (
-        [
-            f"{percent(count / sent, 1)} {word}"
-            for word, count in (
-                ("refused", outcomes["refusal"]),
-                ("unreadable", unreadable),
-            )
-        ]
-        if sent
-        else []
-    )
-    return f"{model}: {', '.join([count_of(sent, 'call'), *shares, count_of(changes, 'change') + ' of the model'])}"
+    words = [count_of(sent, "call")]
+    if sent:
+        words.append(f"{percent(outcomes['refusal'] / sent, 1)} refused")
+        words.append(f"{percent(unreadable / sent, 1)} unreadable")
+    words.append(f"{count_of(changes, 'change')} of the model")
+    return f"{model}: {', '.join(words)}"

@@ -1,5 +1,6 @@
-"""``agenteval-otel provision``: rules, alerts, dashboards and Collectors for the criteria of the
-settings.
+"""``agenteval-otel provision``: write rules, alerts, dashboards and Collector configurations.
+
+They are for the criteria of the settings.
 """
 
 from __future__ import annotations
@@ -102,14 +103,15 @@ def run(arguments: argparse.Namespace) -> int:
                 f"is an option of {users}, not of {target}", path=f"--{name.replace('_', '-')}"
             )
     plan = plan_of(arguments.settings, arguments.profile, time_scale=arguments.time_scale)
-    (files, missing), folder = _files(target, plan, options), Path(arguments.output)
+    files, missing = _files(target, plan, options)
+    folder = Path(arguments.output)
     obsolete = [f"{folder / name}: {_OBSOLETE}" for name in left_over(folder, files)]
     if arguments.check:
         differs = differing(folder, files)
-        lines = [
-            f"{folder / name}: {'differs' if (folder / name).exists() else 'is missing'}"
-            for name in differs
-        ]
+        lines: list[str] = []
+        for name in differs:
+            path = folder / name
+            lines.append(f"{path}: {'differs' if path.exists() else 'is missing'}")
         former = map(str, former_uses(folder))
         up_to_date = f"{len(files) - len(differs)} of {len(files)} files are up to date"
         _print([*lines, *obsolete, *former, up_to_date])
@@ -120,12 +122,18 @@ def run(arguments: argparse.Namespace) -> int:
     written = write(folder, files, force=arguments.force)
     unchanged = f"{len(files) - len(written)} of {len(files)} unchanged"
     _print([*(f"wrote {folder / name}" for name in written), *obsolete, unchanged])
-    # Scaled rules have no tests.
-    after = _NEXT[target] if plan.time_scale == 1.0 else _NEXT[target].partition(" && ")[0]
-    warnings = [f"  {line}" for line in warnings_of(plan)] if target in _ALERTING else []
-    warned = ["", "Warnings:", *warnings] if warnings else []
-    unlinked = ["", _NO_RUNBOOKS] if target in _ALERTING and options["runbooks"] is None else []
-    _print(["", *_summary(plan, target), *warned, *unlinked, "", f"Next: {after.format(folder)}"])
+    after = _NEXT[target]
+    if plan.time_scale != 1.0:  # scaled rules have no tests
+        after, _, _ = after.partition(" && ")
+    report = ["", *_summary(plan, target)]
+    if target in _ALERTING:
+        warnings = [f"  {line}" for line in warnings_of(plan)]
+        if warnings:
+            report += ["", "Warnings:", *warnings]
+        if options["runbooks"] is None:
+            report += ["", _NO_RUNBOOKS]
+    report += ["", f"Next: {after.format(folder)}"]
+    _print(report)
     _warn(missing, "not written")
     return 0
 
@@ -172,10 +180,11 @@ def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:
     judges = f", judged by {', '.join(plan.judge_models)}" if plan.judge_models else ""
     yield f"{count_of(len(plan.names), 'criterion', 'criteria')}{agents}{judges}"
     for criterion in plan.criteria if target in _ALERTING else ():
-        others = (
-            f" of all but {', '.join(criterion.other_agents)}" if criterion.other_agents else ""
-        )
-        where = f" of {', '.join(criterion.agents)}" if criterion.agents else others
+        where = ""
+        if criterion.agents:
+            where = f" of {', '.join(criterion.agents)}"
+        elif criterion.other_agents:
+            where = f" of all but {', '.join(criterion.other_agents)}"
         yield f"  {criterion.name}{where}: {_alerts_of(criterion)}"
 
 
@@ -185,11 +194,9 @@ def _alerts_of(criterion: PlannedCriterion) -> str:
     if criterion.is_alerted and criterion.of_last is not None:
         allowed = allowed_failures(Objective(criterion.objective or 0.0, criterion.of_last))
         last = f"of the last {criterion.of_last:,} verdicts"
-        return (
-            f"alerts once more than {allowed:,} {last} fail"
-            if allowed
-            else f"alerts once any {last} fails"
-        )
+        if allowed:
+            return f"alerts once more than {allowed:,} {last} fail"
+        return f"alerts once any {last} fails"
     if criterion.is_alerted:
         return f"alerts on its objective of {setting(criterion.objective or 0)}"
     if criterion.objective and not criterion.has_verdicts:

@@ -1,5 +1,6 @@
-"""``agenteval-otel replay``: scores recorded answers again, with the recorded scores beside the new
-ones.
+"""``agenteval-otel replay``: score recorded answers again.
+
+The recorded scores are shown beside the new ones.
 """
 
 from __future__ import annotations
@@ -182,28 +183,27 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ.setdefault("OTEL_SERVICE_NAME", SERVICE_NAME)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     now_ns = time.time_ns()
-    since_ns, until_ns = (
-        _time_of(getattr(arguments, name), f"--{name}", now_ns) for name in ("since", "until")
-    )
+    since_ns = _time_of(arguments.since, "--since", now_ns)
+    until_ns = _time_of(arguments.until, "--until", now_ns)
     below = _limits(arguments.below, "--below")
     at_least = _limits(arguments.at_least, "--at-least")
     if arguments.kind in _FILE_KINDS:
         check_kinds(arguments.places, _FILE_KINDS[arguments.kind])
     config_of, telemetry, described = _configurations(arguments)
-    chosen = (
-        "kind",
-        "places",
-        "since",
-        "until",
-        "service",
-        "agent",
-        "below",
-        "at_least",
-        "nested_agents",
-        "tags",
-        "execution",
-    )
-    options = [*(getattr(arguments, name) for name in chosen), described]
+    options = [
+        arguments.kind,
+        arguments.places,
+        arguments.since,
+        arguments.until,
+        arguments.service,
+        arguments.agent,
+        arguments.below,
+        arguments.at_least,
+        arguments.nested_agents,
+        arguments.tags,
+        arguments.execution,
+        described,
+    ]
     if arguments.kind in ("jaeger", "tempo"):
         until_ns = until_ns or now_ns
     dataset = Path(arguments.dataset) if arguments.dataset else None
@@ -254,28 +254,31 @@ def _end(
     Return the exit code.
     """
     answers = replay.scored + replay.earlier
-    for line in (*notes, *(f"{reason}: {count:,}" for reason, count in source.counts.items())):
+    for line in notes:
         note(line)
+    for reason, count in source.counts.items():
+        note(f"{reason}: {count:,}")
     if replay.unselected:
         note(f"other answers, left out: {replay.unselected:,}")
     if replay.totals.judges:
         note(str(replay.totals.judges))
     for label, count in replay.totals.run_errors.items():
-        note(
-            f"{label} failed for {count_of(count, 'answer')}, first {replay.totals.first_errors[label]}"
-        )
+        first = replay.totals.first_errors[label]
+        note(f"{label} failed for {count_of(count, 'answer')}, first {first}")
     if answers == 0:
         raise EvaluationError(f"no answer to score in {', '.join(arguments.places)}")
     before = f", {replay.earlier:,} of them before" if replay.earlier else ""
     heading = f"{count_of(answers, 'answer')} scored{before}, in {duration_s:,.1f} s"
     if arguments.report == "json":
+        compared = [item.as_json() for item in replay.compared]
+        left_out = {**source.counts, "unselected": replay.unselected}
         report = {
             "answers": answers,
             "earlier": replay.earlier,
             "with_recorded_scores": replay.compared.answers,
             "failing": replay.failing,
-            "compared": [item.as_json() for item in replay.compared],
-            "left_out": {**source.counts, "unselected": replay.unselected},
+            "compared": compared,
+            "left_out": left_out,
             "notes": list(notes),
             "undelivered": replay.undelivered,
             "new": replay.totals.as_json(),
@@ -293,7 +296,8 @@ def _end(
             f"not delivered as telemetry: the results of {count_of(replay.undelivered, 'answer')}; the same command "
             "sends them again"
         )
-    return 1 if replay.undelivered or any(map(source.counts.get, _TRY_AGAIN)) else 0
+    has_unread = any(map(source.counts.get, _TRY_AGAIN))
+    return 1 if replay.undelivered or has_unread else 0
 
 
 def _print_tables(replay: Replay, heading: str) -> None:
@@ -318,16 +322,15 @@ def _print_tables(replay: Replay, heading: str) -> None:
     for item in compared:
         table.add_row(printable(item.name), *_cells(item))
     console.print(fitting(table))
-    versions = [
-        (item.name, f"{frequencies(item.recorded_versions)}  ->  {frequencies(item.new_versions)}")
-        for item in compared
-        if item.recorded_versions
-    ]
-    failures = [
-        (item.name, f"failed when recorded {item.recorded_failed:,}, fails now {item.new_failed:,}")
-        for item in compared
-        if item.recorded_failed or item.new_failed
-    ]
+    versions: list[tuple[str, str]] = []
+    failures: list[tuple[str, str]] = []
+    for item in compared:
+        if item.recorded_versions:
+            recorded = frequencies(item.recorded_versions)
+            versions.append((item.name, f"{recorded}  ->  {frequencies(item.new_versions)}"))
+        if item.recorded_failed or item.new_failed:
+            counts = f"failed when recorded {item.recorded_failed:,}, fails now {item.new_failed:,}"
+            failures.append((item.name, counts))
     for rows in (versions, failures):
         if rows:
             console.print("")
@@ -342,20 +345,20 @@ def _cells(item: RescoredCriterion) -> Iterator[str]:
         return DASH if estimate is None else percent(estimate.mean)
 
     yield f"{item.new.scored:,}"
-    yield from (
-        mean(item.recorded.mean),
-        mean(item.new.mean),
-        rate(item.recorded.pass_rate),
-        rate(item.new.pass_rate),
-    )
-    yield from (f"{item.now_pass:,}", f"{item.now_fail:,}", f"{item.differ:,}")
+    yield mean(item.recorded.mean)
+    yield mean(item.new.mean)
+    yield rate(item.recorded.pass_rate)
+    yield rate(item.new.pass_rate)
+    yield f"{item.now_pass:,}"
+    yield f"{item.now_fail:,}"
+    yield f"{item.differ:,}"
 
 
 def _configurations(arguments: argparse.Namespace) -> tuple[ConfigOf, OtlpStorageProvider, Any]:
-    """Return the configuration of an agent, where telemetry is sent, and a description of the
-    evaluators.
+    """Return the configuration of an agent, the telemetry, and a description of the evaluators.
 
-    The description distinguishes these evaluators from others.
+    The first is a function that gives the configuration of an agent by its name. The second tells
+    where telemetry is sent. The description distinguishes these evaluators from others.
     """
     loaded = load_settings(arguments.settings, profile=arguments.profile)
     settings = loaded.settings
@@ -372,17 +375,20 @@ def _configurations(arguments: argparse.Namespace) -> tuple[ConfigOf, OtlpStorag
             note(f"answers of {agent or 'other agents'} are left out: {error}")
     if not any(configs.values()):
         raise ConfigurationError("nothing is left to run", path="evaluators")
-    if (default := configs[""]) is not None and default.selection.left_out:
+    default = configs[""]
+    if default is not None and default.selection.left_out:
         note(f"left out: {', '.join(default.selection.left_out)}")
-    described = {
-        agent: config
-        and [
-            [item.fingerprint for item in config.selection.evaluators],
-            [item.model_dump(mode="json") for item in config.criteria],
-        ]
-        for agent, config in configs.items()
-    }
+    described = {agent: _scoring_of(config) for agent, config in configs.items()}
     return lambda agent: configs.get(agent, configs[""]), settings.telemetry, described
+
+
+def _scoring_of(config: EvaluationRunConfig | None) -> list[Any] | None:
+    """Return the fingerprints of the evaluators, and the criteria."""
+    if config is None:
+        return None
+    fingerprints = [evaluator.fingerprint for evaluator in config.selection.evaluators]
+    criteria = [criterion.model_dump(mode="json") for criterion in config.criteria]
+    return [fingerprints, criteria]
 
 
 def _config_of(fields: dict[str, Any]) -> EvaluationRunConfig:
@@ -408,7 +414,8 @@ def _source(arguments: argparse.Namespace, selection: AnswerFilter) -> RecordedS
     if arguments.kind == "sql":
         return StoredAnswers(place, selection)
     headers = _headers(arguments.header)
-    if token := os.environ.get(_TOKEN, "").strip():
+    token = os.environ.get(_TOKEN, "").strip()
+    if token:
         headers.setdefault("authorization", f"Bearer {token}")
     kind = Jaeger if arguments.kind == "jaeger" else Tempo
     return kind(place, selection, headers=headers, nested_agents=nested, say=note)
@@ -418,9 +425,9 @@ def _headers(texts: Sequence[str]) -> dict[str, str]:
     headers: dict[str, str] = {}
     for text in texts:
         name, _, value = map(str.strip, text.partition("="))
-        if not re.fullmatch(r"[A-Za-z0-9-]+", name) or not (
-            value.isascii() and value.isprintable() and value
-        ):
+        is_name = re.fullmatch(r"[A-Za-z0-9-]+", name) is not None
+        is_value = bool(value) and value.isascii() and value.isprintable()
+        if not (is_name and is_value):
             raise ConfigurationError(
                 "expected NAME=VALUE such as X-Scope-OrgID=team", path="--header"
             )
@@ -450,8 +457,10 @@ def _time_of(text: str | None, path: str, now_ns: int) -> int | None:
     """
     if text is None:
         return None
-    if match := re.fullmatch(r"(\d{1,6})([smhdw])", text.strip()):
-        return now_ns - int(match[1]) * _UNITS[match[2]] * 1_000_000_000
+    age = re.fullmatch(r"(\d{1,6})([smhdw])", text.strip())
+    if age is not None:
+        age_s = int(age[1]) * _UNITS[age[2]]
+        return now_ns - age_s * 1_000_000_000
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError:

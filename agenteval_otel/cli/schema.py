@@ -1,5 +1,6 @@
-"""``agenteval-otel schema``: the JSON Schema of settings files, for editors that complete and check
-them.
+"""``agenteval-otel schema``: print the JSON Schema of settings files.
+
+Editors complete and check settings files by it.
 """
 
 from __future__ import annotations

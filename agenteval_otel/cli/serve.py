@@ -83,7 +83,8 @@ def run(arguments: argparse.Namespace) -> int:
     PROCESS.rests = False
     _name_process()
     for name in _FIELDS:
-        if (value := getattr(arguments, name)) is not None:
+        value = getattr(arguments, name)
+        if value is not None:
             # A variable, unlike an argument of `configure`, leaves the other fields of `sidecar` as
             # the file has them.
             os.environ[f"AGENTEVAL_SIDECAR__{name.upper()}"] = str(value)
@@ -96,9 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
         # A variable again: it stays in force when the settings are read anew.
         os.environ["AGENTEVAL_SAMPLING__KEY"] = kept_key(Path(settings.sidecar.durable))
         settings = configure(arguments.settings, profile=arguments.profile, evaluate_in="process")
-    return _serve(
-        settings, arguments.settings or os.environ.get("AGENTEVAL_SETTINGS"), arguments.ui
-    )
+    file = arguments.settings or os.environ.get("AGENTEVAL_SETTINGS")
+    return _serve(settings, file, arguments.ui)
 
 
 def _name_process() -> None:
@@ -123,21 +123,26 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
     addresses = sidecar.start()
     _tune_interpreter()
     watched = f"{file}, watched" if file else "none: every setting has its default"
-    for name, value in (
-        ("OTLP/gRPC", addresses.grpc),
-        ("OTLP/HTTP", addresses.http),
-        ("settings", watched),
-        ("telemetry", _destination(settings)),
-        *((("durable", settings.sidecar.durable),) if settings.sidecar.durable else ()),
-        *((("pages", pages),) if pages else ()),
-    ):
+    facts: dict[str, object] = {
+        "OTLP/gRPC": addresses.grpc,
+        "OTLP/HTTP": addresses.http,
+        "settings": watched,
+        "telemetry": _destination(settings),
+    }
+    if settings.sidecar.durable:
+        facts["durable"] = settings.sidecar.durable
+    if pages:
+        facts["pages"] = pages
+    for name, value in facts.items():
         say(f"{name:<10} {value}")
-    if count := sidecar.read_left(ending):
+    count = sidecar.read_left(ending)
+    if count:
         say(f"read again {count_of(count, 'request')} of an earlier process")
     say("ready")
     watch = SettingsWatch(Path(file), settings.sidecar) if file else None
     while not ending.wait(_LOOK_S) and sidecar.is_running:
-        if watch is not None and (outcome := watch.look()) is not None:
+        outcome = None if watch is None else watch.look()
+        if outcome is not None:
             say(f"settings   {file}: {outcome}")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)  # a second one ends it at once
@@ -148,8 +153,9 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
 
 
 def _tune_interpreter() -> None:
-    """Tune the interpreter for throughput: nothing in this process has to respond within
-    milliseconds.
+    """Tune the interpreter for throughput.
+
+    Nothing in this process has to respond within milliseconds.
 
     The garbage collector runs rarely and skips what was imported: spans that wait for their trace
     are not garbage. Busy threads switch a quarter as often as by default, because the CPU caches
@@ -175,13 +181,10 @@ def _raise_limit() -> None:
 
 
 def _destination(settings: Settings) -> str:
-    variables = (
-        "OTEL_EXPORTER_OTLP_ENDPOINT",
-        *(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT" for name in _SIGNALS),
-    )
-    endpoints = dict.fromkeys(
-        filter(None, [settings.telemetry.endpoint, *map(os.environ.get, variables)])
-    )
+    variables = ["OTEL_EXPORTER_OTLP_ENDPOINT"]
+    variables += [f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT" for name in _SIGNALS]
+    named = [settings.telemetry.endpoint, *map(os.environ.get, variables)]
+    endpoints = dict.fromkeys(filter(None, named))
     if endpoints:
         return ", ".join(map(mask_text, endpoints))
     return "nowhere: set OTEL_EXPORTER_OTLP_ENDPOINT, for example to http://127.0.0.1:4317"
@@ -190,8 +193,8 @@ def _destination(settings: Settings) -> str:
 def _print_end(complete: bool, settings: Settings) -> None:
     outcomes = {outcome: count for outcome, count in accounting().items() if count}
     parts = " + ".join(f"{count:,} {outcome}" for outcome, count in outcomes.items())
-    total = sum(outcomes.values())
-    say(f"{count_of(total, 'answer')}{f' = {parts}' if parts else ''}")
+    answers = count_of(sum(outcomes.values()), "answer")
+    say(f"{answers} = {parts}" if parts else answers)
     counts = default_pipeline().accounting
     spans = {outcome: count for outcome, count in counts.spans().items() if count}
     if spans:

@@ -1,5 +1,6 @@
-"""``agenteval-otel truth review``: corrections that people recorded become reference answers, one
-by one.
+"""``agenteval-otel truth review``: turn corrections into reference answers.
+
+Corrections that people recorded are decided on one by one.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import argparse
 import getpass
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -108,20 +109,12 @@ class Review:
         self.file = file
         self._rejected = file.with_name(f"{file.name}.rejected")
         known = read_known(file)
-        decided = {str(row.provenance.get("correction")) for row in known} | set(
-            self._rejected_ids()
-        )
-        corrections = read_corrections(places, decided)
-        # Leave out corrections that the file already contains.
-        self.pending = {
-            each.id: each
-            for each in corrections
-            if each.prompt is None
-            or not any(
-                row.answers(each.prompt, each.module) and row.row.answer == each.text
-                for row in known
-            )
-        }
+        decided = {str(row.provenance.get("correction")) for row in known}
+        decided.update(self._rejected_ids())
+        self.pending: dict[str, Correction] = {}
+        for correction in read_corrections(places, decided):
+            if not _is_in_reference_file(correction, known):
+                self.pending[correction.id] = correction
 
     def present(self, correction: Correction) -> Any:
         """Return the file's current answer to the question of the correction.
@@ -136,6 +129,7 @@ class Review:
         assert correction.prompt is not None
         with open_locked(lock_of(self.file)):
             replaced = self.present(correction)
+            row = TableRow(correction.prompt, answer, None, correction.module)
             source = {
                 "correction": correction.id,
                 "recordedAt": _moment(correction.recorded_ns),
@@ -149,10 +143,8 @@ class Review:
                 "edited": answer != correction.text or None,
                 "replaced": replaced,
             }
-            row = TableRow(correction.prompt, answer, None, correction.module)
-            add(
-                self.file, row, {name: value for name, value in source.items() if value is not None}
-            )
+            provenance = {name: value for name, value in source.items() if value is not None}
+            add(self.file, row, provenance)
         del self.pending[correction.id]
 
     def reject(self, correction: Correction) -> None:
@@ -174,34 +166,34 @@ class Review:
                 continue  # cut off
 
 
+def _is_in_reference_file(correction: Correction, known: Sequence[Known]) -> bool:
+    """Tell whether the file already has the correction as the answer to its question."""
+    prompt = correction.prompt
+    if prompt is None:
+        return False
+    of_question = (row for row in known if row.answers(prompt, correction.module))
+    return any(row.row.answer == correction.text for row in of_question)
+
+
 def _decide(review: Review, arguments: argparse.Namespace, edits: dict[str, str]) -> int:
     """Apply --accept, --edit and --reject. All decisions are checked before any is applied."""
-    accepted = {
-        id: review.pending[id].text for id in arguments.accept if id in review.pending
-    } | edits
+    accepted: dict[str, str] = {}
+    for id in arguments.accept:
+        if id in review.pending:
+            accepted[id] = review.pending[id].text
+    accepted |= edits
     problems: list[tuple[str | None, str]] = []
     for id in (*arguments.accept, *edits, *arguments.reject):
-        if id not in review.pending:
-            problems.append(
-                (
-                    id,
-                    f"no correction to review has this id{known_choices(id, list(review.pending))}",
-                )
-            )
-        elif id in accepted and id in arguments.reject:
-            problems.append((id, "accepted and rejected"))
-        elif id in accepted and review.pending[id].prompt is None:
-            problems.append(
-                (id, "its question is not stored: answers are stored with content capture alone")
-            )
-        elif id in accepted and not accepted[id].strip():
-            problems.append((id, "the answer is blank"))
+        problem = _problem_of_decision(id, review, accepted, arguments.reject)
+        if problem is not None:
+            problems.append((id, problem))
     if problems:
         raise ConfigurationError.of(problems)
     left = 0
     for id, answer in accepted.items():
         correction = review.pending[id]
-        if (present := review.present(correction)) is not None and not arguments.replace:
+        present = review.present(correction)
+        if present is not None and not arguments.replace:
             left += 1
             print(f"not added: {id}: the file has another answer to its question: {_line(present)}")
             continue
@@ -213,27 +205,40 @@ def _decide(review: Review, arguments: argparse.Namespace, edits: dict[str, str]
     return 1 if left else 0
 
 
+def _problem_of_decision(
+    id: str, review: Review, accepted: Mapping[str, str], rejected: Sequence[str]
+) -> str | None:
+    if id not in review.pending:
+        return f"no correction to review has this id{known_choices(id, list(review.pending))}"
+    if id not in accepted:
+        return None
+    if id in rejected:
+        return "accepted and rejected"
+    if review.pending[id].prompt is None:
+        return "its question is not stored: answers are stored with content capture alone"
+    if not accepted[id].strip():
+        return "the answer is blank"
+    return None
+
+
 def _show(review: Review, *, as_json: bool) -> None:
     corrections = list(review.pending.values())
     if as_json:
-        print(
-            json_for_terminals(
-                [
-                    {
-                        "id": each.id,
-                        "recordedAt": _moment(each.recorded_ns),
-                        "agent": each.agent,
-                        "prompt": each.prompt,
-                        "answer": each.answer,
-                        "correction": each.text,
-                        "comment": each.comment,
-                        "traceId": each.trace_id,
-                        "inFile": review.present(each),
-                    }
-                    for each in corrections
-                ]
-            )
-        )
+        shown = [
+            {
+                "id": each.id,
+                "recordedAt": _moment(each.recorded_ns),
+                "agent": each.agent,
+                "prompt": each.prompt,
+                "answer": each.answer,
+                "correction": each.text,
+                "comment": each.comment,
+                "traceId": each.trace_id,
+                "inFile": review.present(each),
+            }
+            for each in corrections
+        ]
+        print(json_for_terminals(shown))
         return
     for each in corrections:
         _print(review, each)
@@ -250,10 +255,10 @@ def _ask(review: Review, *, replaces: bool) -> int:
         for number, correction in enumerate(waiting, 1):
             print(f"\n{number} of {len(waiting)}")
             _print(review, correction)
-            while not _decided(
-                review, correction, input(f"{_HELP}: ").strip().lower()[:1], replaces=replaces
-            ):
-                pass
+            is_decided = False
+            while not is_decided:
+                choice = input(f"{_HELP}: ").strip().lower()[:1]
+                is_decided = _decided(review, correction, choice, replaces=replaces)
     except EOFError:  # quit, by a letter or by the end of the input
         pass
     print(f"\n{count_of(len(review.pending), 'correction')} left to review")

@@ -93,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
             path="PLACE",
         )
     check_assets()
-    if database is not None and (made := prepare(database)):
+    made = [] if database is None else prepare(database)
+    if made:
         say(f"indices    made: {', '.join(made)}")
     columns = ResultColumns(place, runs=runs)
     columns.refresh(progress=_progress)
@@ -192,9 +193,8 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
         keeps_comments=keeps_comments,
         metrics=_metrics,
     )
-    return access.address, serve_beside(
-        application(Pages(shown, ResultColumns(place), access)), listening
-    )
+    pages = Pages(shown, ResultColumns(place), access)
+    return access.address, serve_beside(application(pages), listening)
 
 
 def _metrics() -> Any:
@@ -205,7 +205,8 @@ def _metrics() -> Any:
 
 def check_extra() -> None:
     """Raise `ConfigurationError` if a package of the extra is missing."""
-    if missing := [name for name in _EXTRA if importlib.util.find_spec(name) is None]:
+    missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
         raise ConfigurationError(f'{", ".join(missing)} missing: pip install "agenteval-otel[ui]"')
 
 
@@ -215,10 +216,11 @@ def _configure(target: Target) -> bool:
     Return True if comments are stored too. Comments are content. Without an endpoint they stay in
     the database, so they are kept.
     """
-    storage = {
-        "type": "sql",
-        **({"path": str(target.path)} if target.path is not None else {"url": target.url}),
-    }
+    storage: dict[str, Any] = {"type": "sql"}
+    if target.path is not None:
+        storage["path"] = str(target.path)
+    else:
+        storage["url"] = target.url
     if any(map(os.environ.get, _ENDPOINTS)):
         settings = configure(storage=[storage], evaluate_in="process")
         return settings.telemetry.emitter.content != "no_content"
@@ -264,7 +266,8 @@ def _export(file: str, settings: UiSettings, columns: ResultColumns) -> int:
     from agenteval_otel.ui.report import single_file
 
     pages = Pages(settings, columns)
-    page = (pages.compare if settings.runs else pages.overview)({}, is_static=True)
+    show = pages.compare if settings.runs else pages.overview
+    page = show({}, is_static=True)
     Path(file).write_text(single_file(page), encoding="utf-8", errors="replace")
     say(f"written    {file}")
     return 0
@@ -272,9 +275,5 @@ def _export(file: str, settings: UiSettings, columns: ResultColumns) -> int:
 
 def _progress(count: int, total: int) -> None:
     if total > 100_000 and sys.stderr.isatty():
-        print(
-            f"\rread {count:,} of {total:,} results",
-            end="\n" if count >= total else "",
-            file=sys.stderr,
-            flush=True,
-        )
+        end = "\n" if count >= total else ""
+        print(f"\rread {count:,} of {total:,} results", end=end, file=sys.stderr, flush=True)

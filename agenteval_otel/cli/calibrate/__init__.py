@@ -1,5 +1,6 @@
-"""``agenteval-otel calibrate``: how the judge agrees with people, and the true pass rate once its
-errors are known.
+"""``agenteval-otel calibrate``: measure the judge against people.
+
+Prints how the judge agrees with people, and the true pass rate once its errors are known.
 """
 
 from __future__ import annotations
@@ -190,6 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
     records = load_records(path, missing_ok=True)
     if arguments.next is not None:
         return _print_next(everything, arguments)
+    source = ", ".join(Path(file).name for file in arguments.files)
     reported: list[tuple[Collected, Measurement, CalibrationRecord]] = []
     for collected in everything:
         if not collected.answers:
@@ -197,14 +199,12 @@ def run(arguments: argparse.Namespace) -> int:
                 f"nothing was judged by {collected.evaluator_id}: {counts_of(collected)}"
             )
         measurement = measured(collected, records, arguments)
-        record = record_of(
-            collected, measurement, source=", ".join(Path(file).name for file in arguments.files)
-        )
+        record = record_of(collected, measurement, source=source)
         old = records.find(record.criterion, record.evaluator_id)
-        if old is not None and (
-            why := old.expired_because(evaluator_version=record.evaluator_version)
-        ):
-            note(f"the record of {old.made[:10]} had expired: {why}")
+        if old is not None:
+            why = old.expired_because(evaluator_version=record.evaluator_version)
+            if why:
+                note(f"the record of {old.made[:10]} had expired: {why}")
         records = records.with_record(record)
         reported.append((collected, measurement, record))
     print(printable_lines(REPORTS[arguments.report](reported)))
@@ -214,8 +214,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def record_path(arguments: argparse.Namespace) -> str:
-    """Return where the record is: --record, else the settings' `calibration`, else the default
-    name.
+    """Return the path of the record.
+
+    The path is --record, else the settings' `calibration`, else the default name.
     """
     if arguments.record is not None:
         return str(arguments.record)
@@ -228,9 +229,9 @@ def measured(
 ) -> Measurement:
     """Return the measurement, without the rows that have chosen the present threshold."""
     old = records.find(collected.criterion, collected.evaluator_id)
-    chosen_by = (
-        old.threshold_prompts if old is not None and old.threshold == collected.threshold else ()
-    )
+    chosen_by: tuple[str, ...] = ()
+    if old is not None and old.threshold == collected.threshold:
+        chosen_by = old.threshold_prompts
     choose = getattr(arguments, "choose_threshold", False)
     try:
         return measure(
@@ -253,13 +254,15 @@ def record_of(
     if evaluator is not None and threshold != collected.threshold:
         version = with_threshold(evaluator, collected.criterion, threshold).fingerprint
     judge = getattr(evaluator, "judge", None)
+    judge_name = None if judge is None else f"{judge.type}:{judge.model}"
+    judge_fingerprint = None if judge is None else judge.fingerprint
     return CalibrationRecord(
         **measurement.agreement.model_dump(),
         criterion=collected.criterion,
         evaluator_id=collected.evaluator_id,
         evaluator_version=version,
-        judge=None if judge is None else f"{judge.type}:{judge.model}",
-        judge_fingerprint=None if judge is None else judge.fingerprint,
+        judge=judge_name,
+        judge_fingerprint=judge_fingerprint,
         models=tuple(sorted(collected.models)),
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         source=source,
@@ -274,24 +277,21 @@ def record_of(
 def with_threshold(evaluator: Evaluator, criterion: str, threshold: float | None) -> Evaluator:
     """Return the evaluator as its settings will have it with this threshold."""
     if isinstance(evaluator, LLMJudge) and evaluator.rubrics:
-        rubrics = tuple(
-            rubric.model_copy(update={"threshold": threshold})
-            if rubric.criterion_name == criterion
-            else rubric
-            for rubric in evaluator.rubrics
-        )
-        return evaluator.model_copy(update={"rubrics": rubrics})
+        rubrics = []
+        for rubric in evaluator.rubrics:
+            if rubric.criterion_name == criterion:
+                rubric = rubric.model_copy(update={"threshold": threshold})
+            rubrics.append(rubric)
+        return evaluator.model_copy(update={"rubrics": tuple(rubrics)})
     return evaluator.model_copy(update={"threshold": threshold})
 
 
 def counts_of(collected: Collected) -> str:
     """Return failures and skips by their reasons, in words."""
-    counts = (("failed", collected.failed), ("skipped", collected.skipped))
-    parts = [
-        f"{count:,} {kind} ({reason})"
-        for kind, reasons in counts
-        for reason, count in reasons.items()
-    ]
+    parts: list[str] = []
+    for kind, reasons in (("failed", collected.failed), ("skipped", collected.skipped)):
+        for reason, count in reasons.items():
+            parts.append(f"{count:,} {kind} ({reason})")
     return ", ".join(parts) or "no results"
 
 
@@ -321,7 +321,8 @@ def _print_next(everything: Sequence[Collected], arguments: argparse.Namespace) 
 
 
 def _round_of(original: Mapping[str, Any]) -> int:
-    value = (original.get("metadata") or {}).get(ROUND) or 0
+    metadata = original.get("metadata") or {}
+    value = metadata.get(ROUND) or 0
     return int(float(value))
 
 

@@ -1,5 +1,6 @@
-"""What was collected of one evaluator of one criterion: its verdicts, people's labels, its
-failures, time and cost.
+"""The results of one evaluator of one criterion.
+
+They are its verdicts, people's labels, its failures, time and cost.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Labelled(NamedTuple):
 class Collected:
     """The results of one evaluator of one criterion.
 
-    `evaluator` is None for stored results; `versions` count its fingerprints, the newest one last.
+    `evaluator` is None for stored results. `versions` count its fingerprints, the newest one last.
     """
 
     def __init__(
@@ -96,16 +97,16 @@ class Collected:
         if result.status == "failed":
             self.failed[result.error_type or "error"] += 1
             return
-        if (model := result.judge_model) is not None:
-            self.models[model] += 1
+        if result.judge_model is not None:
+            self.models[result.judge_model] += 1
         version = result.evaluator_version or ""
         self.versions[version] = self.versions.pop(version, 0) + 1
-        self.threshold = result.threshold if result.threshold is not None else self.threshold
-        score = (
-            None
-            if isinstance(result.score, str | bool) or result.score is None
-            else float(result.score)
-        )
+        if result.threshold is not None:
+            self.threshold = result.threshold
+        score: float | None = None
+        if result.score is not None and not isinstance(result.score, str | bool):
+            score = float(result.score)
+        release = {**row.release, "evaluator_version": version}
         self.originals[row.key] = row.original
         self.answers.append(
             JudgedAnswer(
@@ -120,7 +121,7 @@ class Collected:
                 row.system,
                 row.slices,
                 row.answered_s,
-                {**row.release, "evaluator_version": version},
+                release,
             )
         )
 
@@ -155,7 +156,8 @@ def label_of(
         return str(value).strip() in words
     if isinstance(value, str):
         text = value.strip().lower()
-        if (known := BOOLEAN_WORDS.get(text)) is not None:
+        known = BOOLEAN_WORDS.get(text)
+        if known is not None:
             return bool(known)
         try:
             value = float(text)
@@ -188,13 +190,20 @@ def value_of(item: EvaluationInput | Annotations, name: str) -> str:
     """
     value = getattr(item, name, None) if name in type(item).model_fields else None
     for fields in (getattr(item, "metadata", None), item.tags):
-        value = (fields or {}).get(name) if value is None else value
+        if value is None and fields:
+            value = fields.get(name)
     return "" if value is None else str(value)
+
+
+def values_of(item: EvaluationInput | Annotations, names: Iterable[str]) -> dict[str, str]:
+    """Return the values of the names that have one, by name."""
+    values = {name: value_of(item, name) for name in names}
+    return {name: value for name, value in values.items() if value}
 
 
 def release_of(item: EvaluationInput | Annotations) -> dict[str, str]:
     """Return what is known of the release that answered."""
-    return {name: value for name in RELEASES if (value := value_of(item, name))}
+    return values_of(item, RELEASES)
 
 
 def labelled_row(
@@ -210,19 +219,20 @@ def labelled_row(
 ) -> Labelled:
     """Return the row of an input and its label."""
     answered_by = value_of(item, system)
-    prompt = digest(item.prompt if item.prompt is not None else item.text_at("response") or "")
-    key = value_of(item, id_field) or digest(item.prompt, item.text_at("response"), answered_by)
+    response = item.text_at("response")
+    prompt = item.prompt if item.prompt is not None else response or ""
+    key = value_of(item, id_field) or digest(item.prompt, response, answered_by)
     shared = value_of(item, cluster) if cluster else item.conversation_id or ""
-    named = {name: value for name in slices if (value := value_of(item, name))}
+    answered_s = None if item.timestamp is None else item.timestamp / 1e3
     return Labelled(
         key,
-        prompt,
+        digest(prompt),
         person,
         label_weight,
         shared,
         answered_by,
-        named,
+        values_of(item, slices),
         original,
-        None if item.timestamp is None else item.timestamp / 1e3,
+        answered_s,
         release_of(item),
     )

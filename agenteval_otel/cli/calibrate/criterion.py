@@ -1,5 +1,6 @@
-"""A criterion in words: who judges it, and how that judge agrees with people, where it was
-measured.
+"""A criterion in words: who judges it, and how that judge agrees with people.
+
+The agreement is known if it was measured.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def criterion_in_words(name: str, settings: str | None) -> list[str] | None:
             f"It passes {with_interval(record.sensitivity, rate=True)} of what people pass, and fails "
             f"{with_interval(record.specificity, rate=True)} of what they fail."
         )
-        if (why := record.expired_because(evaluator_version=evaluator.fingerprint)) is not None:
+        why = record.expired_because(evaluator_version=evaluator.fingerprint)
+        if why is not None:
             lines.append(f"The record has expired: {why}. {_MEASURE}.")
     if not evaluators:
         lines.append(f"No evaluator of the settings judges it: {NOT_MEASURED}. {_MEASURE}.")
@@ -50,10 +52,9 @@ def criterion_in_words(name: str, settings: str | None) -> list[str] | None:
 def _evaluators(settings: Settings) -> dict[str, list[Evaluator]]:
     """Return the evaluators of all agents by the criteria that they score."""
     by_name: dict[str, list[Evaluator]] = {}
-    everything = [
-        *settings.evaluators,
-        *(part for agent in settings.agents.values() for part in agent.evaluators or ()),
-    ]
+    everything = [*settings.evaluators]
+    for agent in settings.agents.values():
+        everything += agent.evaluators or ()
     for evaluator in everything:
         for criterion in evaluator.criteria():
             by_name.setdefault(criterion.name, []).append(evaluator)

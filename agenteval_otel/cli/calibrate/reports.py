@@ -63,11 +63,10 @@ def _lines(
     ]
     yield from _indented(aligned(estimates), 4)
     yield from _warnings(collected, measurement)
-    if len(measurement.groups) > 1 or (
-        measurement.groups[:1] and measurement.groups[0].kind != "system"
-    ):
+    groups = measurement.groups
+    if len(groups) > 1 or (groups and groups[0].kind != "system"):
         yield ""
-        yield from _indented(aligned([_HEAD, *map(_group_row, measurement.groups)]))
+        yield from _indented(aligned([_HEAD, *map(_group_row, groups)]))
 
 
 _HEAD = ("by", "value", "judged", "labels", "kappa", "sensitivity", "specificity", "people pass")
@@ -75,19 +74,16 @@ _HEAD = ("by", "value", "judged", "labels", "kappa", "sensitivity", "specificity
 
 def _run(collected: Collected) -> str:
     parts = [f"{collected.attempted:,} judged"]
-    parts += (
-        [f"{collected.failed.total():,} failed ({frequencies(collected.failed)})"]
-        if collected.failed
-        else []
-    )
-    parts += (
-        [f"{collected.skipped.total():,} left out ({frequencies(collected.skipped)})"]
-        if collected.skipped
-        else []
-    )
-    parts += [f"{collected.latency_s:.2g} s each"] if collected.latency_s is not None else []
-    parts += [f"{collected.cost_usd:.4g} US dollars each"] if collected.cost_usd is not None else []
-    parts += [f"models: {', '.join(sorted(collected.models))}"] if collected.models else []
+    if collected.failed:
+        parts.append(f"{collected.failed.total():,} failed ({frequencies(collected.failed)})")
+    if collected.skipped:
+        parts.append(f"{collected.skipped.total():,} left out ({frequencies(collected.skipped)})")
+    if collected.latency_s is not None:
+        parts.append(f"{collected.latency_s:.2g} s each")
+    if collected.cost_usd is not None:
+        parts.append(f"{collected.cost_usd:.4g} US dollars each")
+    if collected.models:
+        parts.append(f"models: {', '.join(sorted(collected.models))}")
     return ", ".join(parts)
 
 
@@ -99,22 +95,23 @@ def _of_shifts(measurement: Measurement, shown: Callable[[str], str] = printable
 
 
 def _shifts_json(shifts: Shifts) -> dict[str, Any]:
-    rate = shifts.rate
-    age = shifts.age
-    return {
-        "label_shift": rate
-        and {name: estimate_json(estimate) for name, estimate in rate._asdict().items()},
-        "label_age": age and {"labelled_median": age.labelled_s, "others_median": age.others_s},
-        "label_releases": [
-            {
-                "name": shift.name,
-                "value": shift.value,
-                "labelled": estimate_json(shift.labelled),
-                "others": estimate_json(shift.others),
-            }
-            for shift in shifts.releases
-        ],
-    }
+    rate: dict[str, Any] | None = None
+    if shifts.rate is not None:
+        fields = shifts.rate._asdict()
+        rate = {name: estimate_json(estimate) for name, estimate in fields.items()}
+    age: dict[str, Any] | None = None
+    if shifts.age is not None:
+        age = {"labelled_median": shifts.age.labelled_s, "others_median": shifts.age.others_s}
+    releases = [
+        {
+            "name": shift.name,
+            "value": shift.value,
+            "labelled": estimate_json(shift.labelled),
+            "others": estimate_json(shift.others),
+        }
+        for shift in shifts.releases
+    ]
+    return {"label_shift": rate, "label_age": age, "label_releases": releases}
 
 
 def _confusion(agreement: Agreement) -> list[tuple[str, ...]]:
@@ -144,13 +141,12 @@ def _warnings(collected: Collected, measurement: Measurement) -> Iterator[str]:
         )
     if len(collected.models) > 1:
         yield f"  Several models judged: {frequencies(collected.models)}. The record holds for them together."
-    large = [
-        group.agreement
-        for group in measurement.groups
-        if group.agreement and group.agreement.rows >= _FEW_LABELS
-    ]
+    large: list[Agreement] = []
+    for group in measurement.groups:
+        if group.agreement and group.agreement.rows >= _FEW_LABELS:
+            large.append(group.agreement)
     for name in ("sensitivity", "specificity"):
-        rates = [getattr(agreement, name) for agreement in large]
+        rates = [getattr(of_group, name) for of_group in large]
         if rates and max(rate.low for rate in rates) > min(rate.high for rate in rates):
             yield f"  The judge's {name} differs between groups: correct the rate of each by its own labels."
 
@@ -176,35 +172,34 @@ def _indented(lines: Sequence[str], by: int = 2) -> Iterator[str]:
 def as_json(reported: Reported) -> str:
     entries: list[dict[str, Any]] = []
     for collected, measurement, record in reported:
-        groups = [
-            {
-                "by": group.kind,
-                "value": group.value,
-                "judged": group.judged,
-                "labels": group.agreement.rows if group.agreement else 0,
-                "figures": group.agreement.figures() if group.agreement else None,
-            }
-            for group in measurement.groups
-        ]
-        entries.append(
-            {
-                "criterion": collected.criterion,
-                "evaluator": collected.evaluator_id,
-                "record": record.model_dump(mode="json"),
-                "figures": measurement.agreement.figures(),
-                "threshold": measurement.threshold,
-                "pass_rate": {
-                    name: estimate_json(estimate)
-                    for name, estimate in measurement.estimates.items()
-                },
-                "groups": groups,
-                "failed": dict(collected.failed),
-                "skipped": dict(collected.skipped),
-                "left_out": dict(measurement.left_out),
-                **_shifts_json(measurement.shifts),
-            }
-        )
+        estimates = measurement.estimates
+        pass_rate = {name: estimate_json(estimate) for name, estimate in estimates.items()}
+        entry = {
+            "criterion": collected.criterion,
+            "evaluator": collected.evaluator_id,
+            "record": record.model_dump(mode="json"),
+            "figures": measurement.agreement.figures(),
+            "threshold": measurement.threshold,
+            "pass_rate": pass_rate,
+            "groups": [_group_json(group) for group in measurement.groups],
+            "failed": dict(collected.failed),
+            "skipped": dict(collected.skipped),
+            "left_out": dict(measurement.left_out),
+            **_shifts_json(measurement.shifts),
+        }
+        entries.append(entry)
     return json.dumps(entries, indent=2, ensure_ascii=False)
+
+
+def _group_json(group: Group) -> dict[str, Any]:
+    agreement = group.agreement
+    return {
+        "by": group.kind,
+        "value": group.value,
+        "judged": group.judged,
+        "labels": agreement.rows if agreement else 0,
+        "figures": agreement.figures() if agreement else None,
+    }
 
 
 def markdown(reported: Reported) -> str:
@@ -220,12 +215,11 @@ def markdown(reported: Reported) -> str:
         ]
         answers = count_of(measurement.agreement.rows, "answer")
         title = f"**{collected.criterion}** beside people on {answers}; {_run(collected)}"
-        warning = [part for line in _of_shifts(measurement, markdown_text) for part in (line, "")]
-        parts.append(
-            "\n".join(
-                [title, "", *warning, "| | 95 % interval in brackets | |", "|---|---|---|", *rows]
-            )
-        )
+        lines = [title, ""]
+        for warning in _of_shifts(measurement, markdown_text):
+            lines += [warning, ""]
+        lines += ["| | 95 % interval in brackets | |", "|---|---|---|", *rows]
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 

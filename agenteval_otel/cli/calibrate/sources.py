@@ -1,5 +1,6 @@
-"""Where verdicts and labels come from: a file that the evaluators judge now, or results that were
-stored.
+"""The sources of verdicts and labels.
+
+A source is a file that the evaluators judge now, or results that were stored.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import argparse
 import asyncio
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from agenteval_otel.cli.calibrate.collected import (
     labelled_row,
     release_of,
     value_of,
+    values_of,
 )
 from agenteval_otel.cli.evaluate import configuration_of
 from agenteval_otel.cli.evaluate.dataset import Dataset, columns_of, is_database
@@ -79,22 +81,17 @@ async def _judged_now(arguments: argparse.Namespace) -> list[Collected]:
             raise ConfigurationError(f"no rows in {', '.join(dataset.names)}")
         newest = max((_round(row.evaluation_input) for row in dataset), default=0)
         for row in dataset:
-            rows.append(
-                (
-                    row.evaluation_input,
-                    _rows_of(row.evaluation_input, columns, subjects, newest, arguments),
-                )
-            )
+            item = row.evaluation_input
+            rows.append((item, _rows_of(item, columns, subjects, newest, arguments)))
     _check_labelled(rows, columns, dataset.names)
-    chosen = {
-        id(evaluator): evaluator for _, evaluators in subjects.values() for evaluator in evaluators
-    }
+    chosen: dict[int, Evaluator] = {}  # each once, by its identity
+    collected: dict[tuple[str, str], Collected] = {}
+    for criterion, evaluators in subjects.values():
+        for evaluator in evaluators:
+            chosen[id(evaluator)] = evaluator
+            key = (criterion.name, evaluator.label)
+            collected[key] = Collected(criterion.name, evaluator.label, evaluator)
     run_config = config.model_copy(update={"evaluators": tuple(chosen.values())})
-    collected = {
-        (criterion.name, evaluator.label): Collected(criterion.name, evaluator.label, evaluator)
-        for criterion, evaluators in subjects.values()
-        for evaluator in evaluators
-    }
 
     def add(position: int, aggregated: AggregatedEvaluationResult) -> None:
         for result in aggregated.results:
@@ -135,8 +132,10 @@ def _subjects(config: EvaluationRunConfig, named: Sequence[str]) -> Subjects:
     for evaluator in config.selection.evaluators:
         for criterion in declared_criteria(evaluator):
             definition = configured.get(criterion.name, criterion)
-            subjects.setdefault(criterion.name, (definition, []))[1].append(evaluator)
-    if wrong := [name for name in named if name not in subjects]:
+            _, evaluators = subjects.setdefault(criterion.name, (definition, []))
+            evaluators.append(evaluator)
+    wrong = [name for name in named if name not in subjects]
+    if wrong:
         raise ConfigurationError(
             f"no evaluator scores {wrong[0]!r}{known_choices(wrong[0], subjects)}",
             path="--criterion",
@@ -188,10 +187,12 @@ def _rows_of(
     # were not picked.
     weight = 1.0 / _probability(item) if _round(item) == newest else 1.0
     original = item.model_dump(mode="json", exclude_unset=True, exclude={"criteria"})
-    return {
-        name: labelled_row(
+    rows: dict[str, Labelled] = {}
+    for name, column in columns.items():
+        criterion, _ = subjects[name]
+        rows[name] = labelled_row(
             item,
-            label_of(_cell(item, column), subjects[name][0], arguments.positive),
+            label_of(_cell(item, column), criterion, arguments.positive),
             id_field=arguments.id,
             cluster=arguments.cluster,
             system=arguments.system,
@@ -199,8 +200,7 @@ def _rows_of(
             label_weight=weight,
             original=original,
         )
-        for name, column in columns.items()
-    }
+    return rows
 
 
 def _cell(item: EvaluationInput, column: str) -> Any:
@@ -214,15 +214,9 @@ def _probability(item: EvaluationInput) -> float:
 
 
 def _round(item: EvaluationInput) -> int:
-    return int(
-        _number(
-            item,
-            ROUND,
-            0.0,
-            "a whole number from 0",
-            lambda value: value >= 0 and value == int(value),
-        )
-    )
+    expected = "a whole number from 0"
+    number = _number(item, ROUND, 0.0, expected, lambda value: value >= 0 and value == int(value))
+    return int(number)
 
 
 def _number(
@@ -256,7 +250,8 @@ def _check_labelled(
         keys: dict[str, int] = defaultdict(int)
         for row in own:
             keys[row.key] += 1
-        if twice := [key for key, count in keys.items() if count > 1]:
+        twice = [key for key, count in keys.items() if count > 1]
+        if twice:
             raise ConfigurationError(
                 f"{len(twice):,} answers stand there more than once, by their id, or prompt and response: "
                 f"{', '.join(twice[:3])}; keep one row of each (--id names the column of the ids)"
@@ -279,34 +274,50 @@ def _is_results(file: str) -> bool:
     return kind_of(file) in (Kind.DATABASE, Kind.RESULTS)
 
 
-def _stored(arguments: argparse.Namespace) -> list[Collected]:
-    by_name: dict[str, dict[str, bool]] = defaultdict(dict)
-    feedback: dict[str, list[list[str]]] = defaultdict(list)
-    judged: list[_Judged] = []
-    for identifier, aggregated in _results_in(arguments.files):
+class _StoredResults(NamedTuple):
+    """The judges' results that are stored, and the labels among them.
+
+    Attributes:
+        judged: The judges' results.
+        verdicts: By the name of the feedback, people's verdicts by each name of the answer.
+        feedback: By the name of the feedback, the names of the answer of each label.
+    """
+
+    judged: list[_Judged]
+    verdicts: dict[str, dict[str, bool]]
+    feedback: dict[str, list[list[str]]]
+
+
+def _read_stored(files: Sequence[str]) -> _StoredResults:
+    stored = _StoredResults([], defaultdict(dict), defaultdict(list))
+    for identifier, aggregated in _results_in(files):
         names = _names_of(identifier, aggregated)
         for result in aggregated.results:
             if result.evaluator_kind != _HUMAN:
-                judged.append(_Judged(result, aggregated, names))
-            elif (verdict := _verdict_of(result)) is not None:
-                feedback[result.criterion_name].append(names)
-                by_name[result.criterion_name] |= dict.fromkeys(names, verdict)  # the newest counts
+                stored.judged.append(_Judged(result, aggregated, names))
+                continue
+            verdict = _verdict_of(result)
+            if verdict is not None:
+                stored.feedback[result.criterion_name].append(names)
+                verdicts = stored.verdicts[result.criterion_name]
+                verdicts |= dict.fromkeys(names, verdict)  # the newest counts
+    return stored
+
+
+def _stored(arguments: argparse.Namespace) -> list[Collected]:
+    judged, by_name, feedback = _read_stored(arguments.files)
     known = {result.criterion_name for result, *_ in judged}
-    labels = {
-        name: by_name[label]
-        for name in known
-        if (label := _label_name(name, by_name, arguments)) is not None
-    }
+    labels: dict[str, dict[str, bool]] = {}
+    used: set[str] = set()
+    for criterion in known:
+        label = _label_name(criterion, by_name, arguments)
+        if label is not None:
+            labels[criterion] = by_name[label]
+            used.add(label)
     if not labels:
-        recorded = f"; there is: {', '.join(sorted(by_name))}" if by_name else ""
-        wanted = (
-            repr(arguments.feedback)
-            if arguments.feedback
-            else f"as a criterion or {USER_FEEDBACK!r}"
-        )
-        wrong = f"no feedback of people named {wanted} is in {', '.join(arguments.files)}{recorded}"
-        raise ConfigurationError(wrong, path="--feedback" if arguments.feedback else None)
-    if unknown := [name for name in arguments.criterion if name not in known]:
+        raise _without_feedback(by_name, arguments)
+    unknown = [name for name in arguments.criterion if name not in known]
+    if unknown:
         wrong = f"no result of {unknown[0]!r}{known_choices(unknown[0], sorted(known))}"
         raise ConfigurationError(wrong, path="--criterion")
     matched = [
@@ -314,21 +325,38 @@ def _stored(arguments: argparse.Namespace) -> list[Collected]:
         for collected in _stored_by_evaluator(judged, labels, arguments)
         if any(answer.person is not None for answer in collected.answers)
     ]
-    used = {
-        label for name in labels if (label := _label_name(name, by_name, arguments)) is not None
-    }
-    places = [names for label in used for names in feedback[label]]
+    places: list[list[str]] = []
+    for label in used:
+        places += feedback[label]
     if not matched:
         raise ConfigurationError(
             f"none of {len(places):,} labels belongs to an answer with a judge's result"
         )
-    answered = {name for item in judged for name in item.names}
-    if unmatched := sum(answered.isdisjoint(names) for names in places):
+    answered: set[str] = set()
+    for item in judged:
+        answered.update(item.names)
+    unmatched = sum(answered.isdisjoint(names) for names in places)
+    if unmatched:
         print(
             f"{unmatched:,} of {len(places):,} labels are of answers without a result",
             file=sys.stderr,
         )
     return matched
+
+
+def _without_feedback(recorded: Iterable[str], arguments: argparse.Namespace) -> ConfigurationError:
+    """Return the error for results among which no feedback labels a criterion."""
+    names = ", ".join(sorted(recorded))
+    others = f"; there is: {names}" if names else ""
+    files = ", ".join(arguments.files)
+    if arguments.feedback:
+        return ConfigurationError(
+            f"no feedback of people named {arguments.feedback!r} is in {files}{others}",
+            path="--feedback",
+        )
+    return ConfigurationError(
+        f"no feedback of people named as a criterion or {USER_FEEDBACK!r} is in {files}{others}"
+    )
 
 
 def _label_name(
@@ -389,15 +417,13 @@ def _stored_row(
     prompt = snapshot.prompt if snapshot is not None else None
     key = names[0] if names else digest(aggregated.timestamp, aggregated.started_ns, prompt)
     person = next((labels[name] for name in names if name in labels), None)
-    cluster = (
-        value_of(aggregated, arguments.cluster)
-        if arguments.cluster
-        else aggregated.conversation_id or ""
-    )
+    cluster = aggregated.conversation_id or ""
+    if arguments.cluster:
+        cluster = value_of(aggregated, arguments.cluster)
     if not cluster and aggregated.span is not None:
         cluster = aggregated.span.trace_id
-    slices = {name: value for name in arguments.slice if (value := value_of(aggregated, name))}
-    original = {"prompt": prompt, "response": snapshot and snapshot.text_at("response"), "id": key}
+    response = None if snapshot is None else snapshot.text_at("response")
+    original = {"prompt": prompt, "response": response, "id": key}
     return Labelled(
         key,
         digest(key if prompt is None else prompt),
@@ -405,7 +431,7 @@ def _stored_row(
         1.0,
         cluster,
         value_of(aggregated, arguments.system),
-        slices,
+        values_of(aggregated, arguments.slice),
         original,
         _answered_s(aggregated),
         release_of(aggregated),
@@ -425,10 +451,14 @@ def _names_of(identifier: str, aggregated: AggregatedEvaluationResult) -> list[s
 
     The pages label by the evaluation's id.
     """
-    names = (
-        [] if aggregated.span is None else [f"{aggregated.span.trace_id}:{aggregated.span.span_id}"]
-    )
-    return [*names, *(name for name in (aggregated.response_id, identifier) if name)]
+    names: list[str] = []
+    if aggregated.span is not None:
+        names.append(f"{aggregated.span.trace_id}:{aggregated.span.span_id}")
+    if aggregated.response_id:
+        names.append(aggregated.response_id)
+    if identifier:
+        names.append(identifier)
+    return names
 
 
 def _results_in(files: Sequence[str]) -> Iterator[tuple[str, AggregatedEvaluationResult]]:

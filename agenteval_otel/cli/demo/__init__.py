@@ -1,5 +1,6 @@
-"""``agenteval-otel demo``: a monitored support agent under live traffic, whose quality drops
-half-way.
+"""``agenteval-otel demo``: a monitored support agent under live traffic.
+
+The quality of its answers drops half-way.
 """
 
 from __future__ import annotations
@@ -130,8 +131,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _parts(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return what scores the answers: the evaluators of the settings for recorded ones, else the
-    demo's.
+    """Return the parts that score the answers, such as evaluators and criteria.
+
+    For recorded answers they are those of the settings, if there is a settings file. Otherwise
+    they are the demo's own.
     """
     if arguments.traffic is None:
         return {"evaluators": demo_evaluators(), "criteria": demo_criteria()}
@@ -176,21 +179,21 @@ def _run(
         capabilities=of_every_pipeline(scores.breach, on_breach=scores.on_breach),
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )
+    sampling = "errors, slow: all; rest: p = 0.50" if seconds else "everything"
+    destination = delivery.address and f"to {delivery.address}"
     show = DemoRun(
         pipeline,
         scores,
-        "errors, slow: all; rest: p = 0.50" if seconds else "everything",
+        sampling,
         len(turns),
         seconds,
-        delivery.address and f"to {delivery.address}",
+        destination,
         has_settings=redactors is not None,
     )
     name = "support" if seconds else "recorded"
-    tracer = (
-        telemetry.emitter.providers.agent_tracer()
-        if telemetry is not None and delivery.address
-        else None
-    )
+    tracer = None
+    if telemetry is not None and delivery.address:
+        tracer = telemetry.emitter.providers.agent_tracer()
     agent = Agent(name, pipeline, tracer, pace=pace)
     try:
         try:
@@ -235,7 +238,8 @@ def _flushed(pipeline: Pipeline) -> bool:
     """Tell whether all answers were evaluated. Waits as long as the queue gets shorter."""
     left = math.inf
     while not pipeline.dispatcher.flush(_EVALUATE_S):
-        before, left = left, pipeline.dispatcher.state()["size"]
+        before = left
+        left = pipeline.dispatcher.state()["size"]
         if left >= before:
             return False
     return True
@@ -243,15 +247,13 @@ def _flushed(pipeline: Pipeline) -> bool:
 
 def _delivery(endpoint: str | None) -> DemoDelivery:
     """Return where telemetry is sent. Sets a service name and frequent metrics, for a short run."""
-    address = endpoint or next(
-        (os.environ[name] for name in _VARIABLES if os.environ.get(name)), None
-    )
+    named_addresses = (os.environ[name] for name in _VARIABLES if os.environ.get(name))
+    address = endpoint or next(named_addresses, None)
     if address is None or sdk_disabled():
         return DemoDelivery()
     os.environ.setdefault("OTEL_METRIC_EXPORT_INTERVAL", "2000")
-    named = re.search(
-        r"(?:^|,)\s*service\.name=([^,]+)", os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    )
+    attributes = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    named = re.search(r"(?:^|,)\s*service\.name=([^,]+)", attributes)
     if named and "OTEL_SERVICE_NAME" not in os.environ:
         return DemoDelivery(address, named[1])
     return DemoDelivery(address, os.environ.setdefault("OTEL_SERVICE_NAME", "agenteval-demo"))
@@ -284,5 +286,6 @@ async def _serve_and_show(
 
 
 async def _serve(run: DemoRun, agent: Agent, turn: DemoTurn) -> None:
-    run.calls, run.release = run.calls + 1, turn.release
+    run.calls += 1
+    run.release = turn.release
     await agent.serve(turn)

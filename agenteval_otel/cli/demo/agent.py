@@ -1,5 +1,6 @@
-"""The demo's traffic, planned questions with scripted answers or recorded conversations, and its
-agent.
+"""The demo's traffic and its agent.
+
+The traffic is planned questions with scripted answers, or recorded conversations.
 """
 
 from __future__ import annotations
@@ -134,7 +135,8 @@ def plan_turns(*, calls: int, seconds: float, drop: bool = True) -> list[DemoTur
         before = next((turn for turn in open_turns if turn.at_s + seconds / 8 <= at_s), None)
         if before is not None:
             open_turns.remove(before)
-        turn = _turn(rng, at_s, 2 if at_s >= seconds / 2 else 1, drop, f"c-{number:04d}", before)
+        release = 2 if at_s >= seconds / 2 else 1
+        turn = _turn(rng, at_s, release, drop, f"c-{number:04d}", before)
         turns.append(turn)
         if turn.answer and len(turn.messages) < _MAX_MESSAGES and rng.random() < _GOES_ON:
             open_turns.append(turn)
@@ -153,24 +155,31 @@ def _turn(
         topic = before.topic
         messages = [*before.messages, {"role": "assistant", "content": before.answer}]
         question = rng.choice(_FOLLOW_UPS).format(topic=topic.word)
-    shares = [worse if drop and release == 2 else better for better, worse, _ in _KINDS.values()]
+    is_worse = drop and release == 2
+    shares = [worse if is_worse else better for better, worse, _ in _KINDS.values()]
     (kind,) = rng.choices(list(_KINDS), shares)
     fails = rng.random() < _TOOL_FAILS
     result = {"error": "upstream timeout"} if fails else {"status": "ok", "note": topic.fact}
     call = {"name": topic.tool, "arguments": {"topic": topic.word}, "result": result}
     hello = rng.choice(_GREETINGS)
     next_step = rng.choice(_NEXT_STEPS)
+    _, _, template = _KINDS[kind]
+    answer = template.format(hello=hello, word=topic.word, fact=topic.fact, next=next_step)
+    tool_calls = [] if kind == "empty" else [call]  # a turn with a tool call may have no text
+    # The order of the random numbers decides the traffic.
+    streamed = rng.random() < _STREAMED and kind not in ("failed", "empty")
+    slow = rng.random() < _SLOW
     return DemoTurn(
         name,
         [*messages, {"role": "user", "content": question}],
-        _KINDS[kind][2].format(hello=hello, word=topic.word, fact=topic.fact, next=next_step),
-        tool_calls=[] if kind == "empty" else [call],  # a turn with a tool call may have no text
+        answer,
+        tool_calls=tool_calls,
         at_s=at_s,
         release=release,
         topic=topic,
         kind=kind,
-        streamed=rng.random() < _STREAMED and kind not in ("failed", "empty"),
-        slow=rng.random() < _SLOW,
+        streamed=streamed,
+        slow=slow,
     )
 
 
@@ -221,26 +230,31 @@ def _split(raw: list[dict[str, Any]], conversation: str) -> Iterator[DemoTurn]:
         first = next((i for i in range(begin, end) if messages[i].role == "assistant"), None)
         if first is None:
             continue
-        answer = [
-            message.content
-            for message in messages[first:end]
-            if message.role == "assistant" and message.content
-        ]
-        turn = list(zip(raw[first:end], messages[first:end], strict=True))
-        results = {
-            str(item.get("tool_call_id")): message.content
-            for item, message in turn
-            if message.role == "tool"
-        }
-        calls = [
-            {**call, "result": results.get(str(call.get("id")))}
-            for item, _ in turn
-            if isinstance(item.get("tool_calls"), list)
-            for call in item["tool_calls"]
-            if isinstance(call, dict)
-        ]
-        yield DemoTurn(conversation, raw[:first], answer[-1] if answer else "", calls)
+        answer = ""  # the assistant's last text
+        results: dict[str, Any] = {}
+        for item, message in zip(raw[first:end], messages[first:end], strict=True):
+            if message.role == "assistant" and message.content:
+                answer = message.content
+            elif message.role == "tool":
+                results[str(item.get("tool_call_id"))] = message.content
+        calls = _calls_with_results(raw[first:end], results)
+        yield DemoTurn(conversation, raw[:first], answer, calls)
         begin = end
+
+
+def _calls_with_results(
+    raw: list[dict[str, Any]], results: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the tool calls of the messages, each with its result by the call's id."""
+    calls: list[dict[str, Any]] = []
+    for item in raw:
+        listed = item.get("tool_calls")
+        if not isinstance(listed, list):
+            continue
+        for call in listed:
+            if isinstance(call, dict):
+                calls.append({**call, "result": results.get(str(call.get("id")))})
+    return calls
 
 
 class OrderSystemError(Exception):
@@ -264,6 +278,7 @@ class Agent:
     async def serve(self, turn: DemoTurn) -> None:
         """Serve one request, as a web framework would call it. Failures of the agent end here."""
         span = self._tracer.start_as_current_span
+        post = {"http.request.method": "POST"}
         attributes: dict[str, Any] = {
             names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT,
             names.AGENT_NAME: self._name,
@@ -271,11 +286,7 @@ class Agent:
             "app.prompt.version": turn.release,
         }
         with (
-            span(
-                f"POST /{self._name}",
-                kind=SpanKind.SERVER,
-                attributes={"http.request.method": "POST"},
-            ) as request,
+            span(f"POST /{self._name}", kind=SpanKind.SERVER, attributes=post) as request,
             span(f"invoke_agent {self._name}", attributes=attributes) as agent,
         ):
             try:
@@ -306,7 +317,9 @@ class Agent:
         await self._wait(0.05, 0.2, turn)
         words = self._finished(turn).split(" ")
         for start in range(0, len(words), 3):
-            yield " ".join(words[start : start + 3]) + (" " if start + 3 < len(words) else "")
+            end = start + 3
+            separator = " " if end < len(words) else ""
+            yield " ".join(words[start:end]) + separator
             await self._wait(0.01, 0.03)
 
     async def _use_tools(self, turn: DemoTurn) -> None:
@@ -334,12 +347,16 @@ class Agent:
                 "input_tokens": 180 + 40 * len(turn.messages),
                 "output_tokens": len(turn.answer) // 4,
             }
-            annotate(finish_reason="length" if turn.kind == "cut" else "stop", usage=usage)
+            finish_reason = "length" if turn.kind == "cut" else "stop"
+            annotate(finish_reason=finish_reason, usage=usage)
         return turn.answer
 
     async def _wait(self, low_s: float, high_s: float, turn: DemoTurn | None = None) -> None:
-        slow_s = self._latency.uniform(1.2, 1.8) if turn is not None and turn.slow else 0.0
-        await asyncio.sleep((self._latency.uniform(low_s, high_s) + slow_s) * self._pace)
+        slow_s = 0.0
+        if turn is not None and turn.slow:
+            slow_s = self._latency.uniform(1.2, 1.8)
+        usual_s = self._latency.uniform(low_s, high_s)
+        await asyncio.sleep((usual_s + slow_s) * self._pace)
 
 
 def _set_failed(span: Span, error_type: str) -> None:

@@ -84,13 +84,14 @@ def tools_worked(evaluation_input: EvaluationInput) -> Score:
     results = [call.result for call in evaluation_input.tool_calls or ()]
     if not results:
         raise EvaluationSkipped("no tool was called")
-    failed = sum(
-        bool(result.get("error"))
-        if isinstance(result, dict)
-        else str(result).lower().startswith("error")
-        for result in results
-    )
+    failed = sum(map(_is_error_result, results))
     return Score(value=1 - failed / len(results), reason_code="tool_failed" if failed else None)
+
+
+def _is_error_result(result: object) -> bool:
+    if isinstance(result, dict):
+        return bool(result.get("error"))
+    return str(result).lower().startswith("error")
 
 
 class DemoVerdict(NamedTuple):
@@ -104,10 +105,10 @@ class DemoVerdict(NamedTuple):
 
 
 class Scores:
-    """A storage provider that keeps totals, the latest verdicts, and the first breach of each
-    criterion's objective.
+    """Keeps totals and the latest verdicts, as a storage provider.
 
-    `save_result` and `on_breach` run on threads of the pipeline; the screen reads on its own.
+    Keeps the first breach of each criterion's objective too. `save_result` and `on_breach` run on
+    threads of the pipeline. The screen reads on its own thread.
     """
 
     def __init__(
@@ -128,9 +129,8 @@ class Scores:
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
         self.totals.add(aggregated)
         if aggregated.ended_ns is not None and aggregated.response_ended_ns is not None:
-            self._lags_ms.append(
-                max(0.0, (aggregated.ended_ns - aggregated.response_ended_ns) / 1e6)
-            )
+            lag_ns = aggregated.ended_ns - aggregated.response_ended_ns
+            self._lags_ms.append(max(0.0, lag_ns / 1e6))
         for result in aggregated.results:
             if result.passed is not None and result.probability:
                 verdict = DemoVerdict(
@@ -146,11 +146,13 @@ class Scores:
 
     def targets(self) -> list[TargetOutcome]:
         """Return the objectives, and whether they were never breached."""
-        return [
-            TargetOutcome(item.name, setting(item.objective), item.name not in self.breaches)
-            for item in self.totals.criteria
-            if item.objective is not None
-        ]
+        targets: list[TargetOutcome] = []
+        for criterion in self.totals.criteria:
+            if criterion.objective is not None:
+                objective = setting(criterion.objective)
+                met = criterion.name not in self.breaches
+                targets.append(TargetOutcome(criterion.name, objective, met))
+        return targets
 
     def trends(self, width: int) -> dict[str, str]:
         """Return the pass rate of each criterion over time. Each sign is a level from 0 to 1."""
@@ -158,32 +160,30 @@ class Scores:
         for name in list(self._verdicts):
             verdicts = list(self._verdicts[name])
             count = min(width, len(verdicts) // 4)
-            bins = [
-                verdicts[i * len(verdicts) // count : (i + 1) * len(verdicts) // count]
-                for i in range(count)
-            ]
-            rates = [rate.mean for part in bins if (rate := _pass_rate(part)) is not None]
-            trends[name] = "".join(
-                _LEVELS[min(len(_LEVELS) - 1, int(rate * len(_LEVELS)))] for rate in rates
-            )
+            signs = ""
+            for number in range(count):
+                begin = number * len(verdicts) // count
+                end = (number + 1) * len(verdicts) // count
+                rate = _pass_rate(verdicts[begin:end])
+                if rate is not None:
+                    level = int(rate.mean * len(_LEVELS))
+                    signs += _LEVELS[min(len(_LEVELS) - 1, level)]
+            trends[name] = signs
         return trends
 
     def around(
         self, breach: ObjectiveCrossing
     ) -> tuple[int, Estimate | None, Sequence[DemoVerdict]]:
-        """Return the number of answers at the alarm, the pass rate before, and the verdicts that
-        raised it.
+        """Return the answers so far, the pass rate and the verdicts at an alarm.
 
-        The pass rate is of the verdicts before those that raised the alarm.
+        The first is the number of answers at the alarm, the last are the verdicts that raised it.
+        The pass rate is that of the verdicts before these.
         """
-        verdicts = [
-            item for item in list(self._verdicts[breach.criterion]) if item.ended_ns <= breach.at_ns
-        ]
-        return (
-            verdicts[-1].answer if verdicts else 0,
-            _pass_rate(verdicts[: -breach.count]),
-            verdicts[-breach.count :],
-        )
+        everything = list(self._verdicts[breach.criterion])
+        verdicts = [verdict for verdict in everything if verdict.ended_ns <= breach.at_ns]
+        answers = verdicts[-1].answer if verdicts else 0
+        before = verdicts[: -breach.count]
+        return answers, _pass_rate(before), verdicts[-breach.count :]
 
     def lag_ms(self) -> tuple[float, float] | None:
         """Return the time from the end of an answer to its scores, in milliseconds.
@@ -192,7 +192,9 @@ class Scores:
         scored.
         """
         lags = sorted(self._lags_ms.copy())
-        return (statistics.median(lags), lags[int(0.95 * (len(lags) - 1))]) if lags else None
+        if not lags:
+            return None
+        return statistics.median(lags), lags[int(0.95 * (len(lags) - 1))]
 
 
 def _pass_rate(verdicts: Sequence[DemoVerdict]) -> Estimate | None:

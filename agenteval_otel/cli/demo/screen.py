@@ -38,8 +38,11 @@ _PROGRESS_S = 4.0
 
 @dataclass
 class DemoRun:
-    """The state of a run; `seconds` is None for a replay, `destination` None where telemetry goes
-    nowhere, and `has_settings` says that the criteria are the user's."""
+    """The state of a run.
+
+    `seconds` is None for a replay. `destination` is None if telemetry is sent nowhere.
+    `has_settings` tells whether the criteria are the user's.
+    """
 
     pipeline: Pipeline
     scores: Scores
@@ -60,24 +63,25 @@ class DemoRun:
 
     @property
     def done(self) -> float:
-        return min(
-            1.0, self.elapsed_s / self.seconds if self.seconds else self.calls / max(1, self.total)
-        )
+        if self.seconds:
+            return min(1.0, self.elapsed_s / self.seconds)
+        return min(1.0, self.calls / max(1, self.total))
 
     @property
     def news(self) -> str:
         """Return the prompt in force, or the progress of a replay."""
         if self.seconds is None:
             return f"{self.calls:,} of {self.total:,} recorded answers"
-        return (
-            "prompt v1" if self.release == 1 else f"prompt v2, released at {self.seconds / 2:.1f} s"
-        )
+        if self.release == 1:
+            return "prompt v1"
+        return f"prompt v2, released at {self.seconds / 2:.1f} s"
 
 
 @dataclass
 class DemoDelivery:
-    """Where telemetry goes, as which service, and whether all of it, or at least the spans,
-    arrived.
+    """The address and the service of telemetry, and whether it arrived.
+
+    `complete` tells whether all of it arrived, `spans` whether at least the spans did.
     """
 
     address: str | None = None
@@ -96,7 +100,8 @@ async def show_live(run: DemoRun, console: Console) -> None:
 async def print_progress(run: DemoRun, console: Console) -> None:
     """Print a line every few seconds until cancelled."""
     while True:
-        await asyncio.sleep(min(_PROGRESS_S, run.seconds / 5) if run.seconds else _PROGRESS_S)
+        pause_s = min(_PROGRESS_S, run.seconds / 5) if run.seconds else _PROGRESS_S
+        await asyncio.sleep(pause_s)
         evaluated = run.scores.totals.inputs
         queued = run.pipeline.dispatcher.state()["size"]
         line = f"{run.elapsed_s:6.1f} s  {run.calls:,} calls, {evaluated:,} evaluated, queue {queued:,}; {run.news}"
@@ -107,24 +112,18 @@ async def print_progress(run: DemoRun, console: Console) -> None:
 
 def render(run: DemoRun, console: Console) -> RenderableType:
     width = console.width
-    end = f"{run.elapsed_s:.1f}" + (f" of {run.seconds:g} s" if run.seconds else " s")
-    title = Text.assemble(
-        ("agenteval-otel demo", "bold cyan"), " " * max(1, width - 19 - len(end)), end
-    )
+    of_seconds = f" of {run.seconds:g} s" if run.seconds else " s"
+    end = f"{run.elapsed_s:.1f}{of_seconds}"
+    space = " " * max(1, width - 19 - len(end))
+    title = Text.assemble(("agenteval-otel demo", "bold cyan"), space, end)
     bar = ProgressBar(
         total=1.0, completed=run.done, width=width, complete_style="cyan", finished_style="cyan"
     )
-    return Group(
-        title,
-        bar,
-        Text(),
-        grid_of(_facts(run)),
-        Text(),
-        _table(run, width),
-        Text(),
-        grid_of(((f"{DOWN} alarm", text) for text in _breaches(run)), style="red"),
-        Text("\n95 % intervals · Ctrl-C ends early, with the summary", style="dim"),
-    )
+    facts = grid_of(_facts(run))
+    table = _table(run, width)
+    alarms = grid_of([(f"{DOWN} alarm", text) for text in _breaches(run)], style="red")
+    hint = Text("\n95 % intervals · Ctrl-C ends early, with the summary", style="dim")
+    return Group(title, bar, Text(), facts, Text(), table, Text(), alarms, hint)
 
 
 def _facts(run: DemoRun) -> Iterator[tuple[str, str]]:
@@ -132,18 +131,15 @@ def _facts(run: DemoRun) -> Iterator[tuple[str, str]]:
     outcomes = run.pipeline.accounting.outcomes()
     seen = sum(outcomes.values()) + queue["size"]
     sampled = seen - outcomes[NOT_SAMPLED]
-    yield (
-        "Agent",
-        f"{run.calls:,} calls · {run.calls / max(run.elapsed_s, 0.1):,.0f} a second · {run.news}",
-    )
-    yield (
-        "Sampling",
-        f"{sampled:,} of {seen:,} ({percent(sampled / max(1, seen))}) · {run.sampling}",
-    )
+    calls_per_s = run.calls / max(run.elapsed_s, 0.1)
+    yield "Agent", f"{run.calls:,} calls · {calls_per_s:,.0f} a second · {run.news}"
+    share = percent(sampled / max(1, seen))
+    yield "Sampling", f"{sampled:,} of {seen:,} ({share}) · {run.sampling}"
     lag = run.scores.lag_ms()
-    delay = (
-        f" · scored {lag[0]:.0f} ms after the answer, 95 % within {lag[1]:.0f} ms" if lag else ""
-    )
+    delay = ""
+    if lag is not None:
+        median_ms, most_ms = lag
+        delay = f" · scored {median_ms:.0f} ms after the answer, 95 % within {most_ms:.0f} ms"
     yield "Queue", f"{queue['size']:,} calls · {queue['bytes'] / 1024:,.0f} KiB{delay}"
     if run.destination:
         yield "OTLP", run.destination
@@ -155,13 +151,13 @@ def _facts(run: DemoRun) -> Iterator[tuple[str, str]]:
 
 def _table(run: DemoRun, width: int) -> Table:
     bins = min(40, width - 50)
-    return criteria_table(
-        run.scores.totals,
-        run.scores.targets(),
-        width=width,
-        columns=("criterion", "pass rate", "scored", "target", *(["trend"] if bins > 3 else [])),
-        trends=run.scores.trends(bins),
-    )
+    columns = ["criterion", "pass rate", "scored", "target"]
+    if bins > 3:
+        columns.append("trend")
+    totals = run.scores.totals
+    targets = run.scores.targets()
+    trends = run.scores.trends(bins)
+    return criteria_table(totals, targets, width=width, columns=columns, trends=trends)
 
 
 def _breaches(run: DemoRun) -> Iterator[str]:
@@ -169,16 +165,13 @@ def _breaches(run: DemoRun) -> Iterator[str]:
         count, before, _ = run.scores.around(breach)
         place = f"after {count:,} of {run.total:,}"
         if run.seconds is not None:
-            place = (
-                f"at {breach.at_ns / 1e9 - (time.time() - (time.monotonic() - run.started)):.1f} s"
-            )
+            started = time.time() - (time.monotonic() - run.started)
+            place = f"at {breach.at_ns / 1e9 - started:.1f} s"
         start = f"{with_interval(before, rate=True)} → " if before else ""
-        rate = with_interval(
-            Estimate(
-                breach.rate, breach.low, breach.high, breach.count, breach.count, breach.units
-            ),
-            rate=True,
+        at_alarm = Estimate(
+            breach.rate, breach.low, breach.high, breach.count, breach.count, breach.units
         )
+        rate = with_interval(at_alarm, rate=True)
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
 
 
@@ -210,21 +203,17 @@ def print_summary(
     _print_breaches(page, run, planted=planted)
     _print_delivery(page, delivery, run.scores)
     page.heading("Next")
+    in_browser = "agenteval-otel demo --storage agenteval.db"
+    if storage:
+        in_browser = f"agenteval-otel ui {storage}"
+    to_stack = "agenteval-otel demo --otlp-endpoint http://localhost:4317"
+    if delivery.address:
+        to_stack = f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}"
     for name, command in (
-        (
-            "in the browser",
-            f"agenteval-otel ui {storage}"
-            if storage
-            else "agenteval-otel demo --storage agenteval.db",
-        ),
+        ("in the browser", in_browser),
         ("your handler", "from agenteval_otel import monitor    # then @monitor above it"),
         ("your settings", "agenteval-otel init"),
-        (
-            "your stack",
-            f"export OTEL_EXPORTER_OTLP_ENDPOINT={delivery.address}"
-            if delivery.address
-            else "agenteval-otel demo --otlp-endpoint http://localhost:4317",
-        ),
+        ("your stack", to_stack),
         ("your alerts", "agenteval-otel provision all --settings agenteval.yaml"),
         ("your recordings", "agenteval-otel demo --traffic conversations.jsonl"),
     ):

@@ -1,5 +1,6 @@
-"""``agenteval-otel evaluate``: scores a dataset with the evaluators of the live answers; reports
-and an exit code.
+"""``agenteval-otel evaluate``: score a dataset with the evaluators of the live answers.
+
+The outcome is in the reports and the exit code.
 """
 
 from __future__ import annotations
@@ -197,10 +198,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     The code is 0, or 1 if a target was missed or the function of --run failed for an input.
     """
-    limits = [
-        *(FailUnder.parse(text) for text in arguments.fail_under),
-        *(FailUnder.parse(text, lower=True) for text in arguments.fail_under_lower),
-    ]
+    limits = [FailUnder.parse(text) for text in arguments.fail_under]
+    limits += [FailUnder.parse(text, lower=True) for text in arguments.fail_under_lower]
     check_kinds(arguments.datasets, "evaluate")
     places = places_of(arguments)
     _check_open(arguments)
@@ -209,10 +208,10 @@ def run(arguments: argparse.Namespace) -> int:
     records = _records(arguments)
     criteria = _scored_criteria(config)
     check_names(limits, [part.name for part in criteria if not part.name.endswith(SHADOW)])
-    with redirect_stdout(sys.stderr):  # the module may print when it is imported
-        answering = (
-            Answering(arguments.run, arguments.concurrency) if arguments.run is not None else None
-        )
+    answering: Answering | None = None
+    if arguments.run is not None:
+        with redirect_stdout(sys.stderr):  # the module may print when it is imported
+            answering = Answering(arguments.run, arguments.concurrency)
     dataset = Dataset(
         arguments.datasets,
         limit=arguments.limit,
@@ -240,13 +239,13 @@ def run(arguments: argparse.Namespace) -> int:
             # The reports already have standard output; what evaluators print goes to standard
             # error.
             with redirect_stdout(sys.stderr), observed_by(totals.judges):
-                flow = _InOrder(rows, totals, [*reports, *([earlier] if earlier else [])])
+                receivers = [*reports, earlier] if earlier else reports
+                flow = _InOrder(rows, totals, receivers)
                 asyncio.run(_evaluate(flow, config, arguments, answering))
             targets = list(targets_of(totals, limits))
             compared = earlier.comparison() if earlier and totals.scored else None
-            summary = Summary(
-                totals, dataset.names, limits, targets, time.monotonic() - began, compared
-            )
+            duration_s = time.monotonic() - began
+            summary = Summary(totals, dataset.names, limits, targets, duration_s, compared)
             for report in reports:
                 report.finish(summary)
     code = _exit_code(totals, summary.missed, unscored, earlier)
@@ -316,8 +315,9 @@ def _rows(
 
 
 class _InOrder:
-    """Yields the inputs of a dataset, and passes their results to the totals and reports in the
-    dataset's order.
+    """Yields the inputs of a dataset, and passes their results on in the dataset's order.
+
+    The totals and the reports receive the results.
     """
 
     def __init__(
@@ -422,15 +422,13 @@ def configuration_of(arguments: argparse.Namespace) -> tuple[EvaluationRunConfig
         named = config.criteria
     if arguments.cache is not None:
         config = _with_cache(config, Path(arguments.cache))
-    scored = sorted(
-        {
-            criterion.name
-            for evaluator in config.evaluators
-            for criterion in declared_criteria(evaluator)
-        }
-    )
+    scored: set[str] = set()
+    for evaluator in config.evaluators:
+        scored.update(criterion.name for criterion in declared_criteria(evaluator))
     names = dict.fromkeys(criterion.name for criterion in named)
-    return config, [f"{name}{suggestion(name, scored)}" for name in names if name not in scored]
+    unscored = [name for name in names if name not in scored]
+    choices = sorted(scored)
+    return config, [f"{name}{suggestion(name, choices)}" for name in unscored]
 
 
 def _records(arguments: argparse.Namespace) -> CalibrationRecords | None:
@@ -450,10 +448,10 @@ def _with_cache(config: EvaluationRunConfig, path: Path) -> EvaluationRunConfig:
     for evaluator in config.evaluators:
         judge = getattr(evaluator, "judge", None)
         if isinstance(judge, Judge):
-            kept = (judge.cache or CacheSettings()).model_copy(update={"path": path})
-            evaluator = evaluator.model_copy(
-                update={"judge": judge.model_copy(update={"cache": kept})}
-            )
+            cache = judge.cache or CacheSettings()
+            cache = cache.model_copy(update={"path": path})
+            judge = judge.model_copy(update={"cache": cache})
+            evaluator = evaluator.model_copy(update={"judge": judge})
         evaluators.append(evaluator)
     copied = config.model_copy(update={"evaluators": tuple(evaluators)})
     copied.__dict__.pop("selection", None)  # cached, of the previous evaluators
@@ -473,9 +471,8 @@ def _run_configuration(path: str | None) -> Tree | None:
     if not any(name in tree.values for name in _RUN_CONFIGURATION):
         return None
     # An agent's definition says there, too, whether and how often it is evaluated live.
-    return tree._replace(
-        values={name: value for name, value in tree.values.items() if name not in _LIVE}
-    )
+    values = {name: value for name, value in tree.values.items() if name not in _LIVE}
+    return tree._replace(values=values)
 
 
 def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], Loaded]:
@@ -491,8 +488,9 @@ def fields_of_settings(arguments: argparse.Namespace) -> tuple[dict[str, Any], L
 
 
 def _scored_criteria(config: EvaluationRunConfig) -> list[EvaluationCriteria]:
-    """Return the criteria that the chosen evaluators score, each once, as the configuration defines
-    them.
+    """Return the criteria that the chosen evaluators score, each once.
+
+    The configuration's definition of a criterion replaces the evaluator's.
     """
     configured = {criterion.name: criterion for criterion in config.criteria}
     declared: dict[str, EvaluationCriteria] = {}

@@ -1,5 +1,6 @@
-"""``--run module:function``: makes the answers of a dataset, captured as a monitored call's,
-`annotate` included.
+"""``--run module:function``: make the answers of a dataset.
+
+They are captured as those of a monitored call are, with the facts given to `annotate`.
 """
 
 from __future__ import annotations
@@ -26,15 +27,27 @@ from agenteval_otel.runtime.log import log
 _OPTION = "--run"
 # What a dataset says of an earlier answer.
 _OF_THE_ANSWER = (
-    "response", "tool_calls", "usage", "cost", "duration_s", "turns", "memory_stats", "response_id", "model",
-    "finish_reason", "error_type", "stream_end", "timestamp",
-)  # fmt: skip
+    "response",
+    "tool_calls",
+    "usage",
+    "cost",
+    "duration_s",
+    "turns",
+    "memory_stats",
+    "response_id",
+    "model",
+    "finish_reason",
+    "error_type",
+    "stream_end",
+    "timestamp",
+)
 _OF_THE_DATASET = frozenset({"criteria", "agent", "agent_id"})
 
 
 class Answering:
-    """Calls the function for each input, at most `concurrency` at once; sync functions run on a
-    thread.
+    """Calls the function for each input, at most `concurrency` at once.
+
+    Sync functions run on a thread.
 
     Live evaluation is disabled meanwhile: monitored functions run, but their calls are not
     evaluated.
@@ -71,26 +84,23 @@ class Answering:
         call.started_ns = time.time_ns()
         tick = time.perf_counter_ns()
         token = CURRENT.set(call)
+        argument = evaluation_input if self._takes_input else evaluation_input.prompt
         try:
-            await self._answer(
-                call, evaluation_input if self._takes_input else evaluation_input.prompt
-            )
+            await self._answer(call, argument)
         finally:
             CURRENT.reset(token)
         call.ended_ns = call.started_ns + time.perf_counter_ns() - tick
         if call.facts is not None:
             call.keep_facts()
         made = build_input(call, on_bad_fact=lambda name: log.warning("fact_left_out", part=name))
-        fields = {
-            name: value
-            for name in EvaluationInput.model_fields
-            if (value := getattr(made, name)) is not None
-        }
-        metadata = {**(evaluation_input.metadata or {}), **(made.metadata or {})} or None
-        fields = {name: value for name, value in fields.items() if name not in _OF_THE_DATASET}
-        return copy_with(
-            evaluation_input, dict.fromkeys(_OF_THE_ANSWER) | fields | {"metadata": metadata}
-        )
+        fields: dict[str, Any] = dict.fromkeys(_OF_THE_ANSWER)
+        for name in EvaluationInput.model_fields:
+            value = getattr(made, name)
+            if value is not None and name not in _OF_THE_DATASET:
+                fields[name] = value
+        metadata = {**(evaluation_input.metadata or {}), **(made.metadata or {})}
+        fields["metadata"] = metadata or None
+        return copy_with(evaluation_input, fields)
 
     async def _answer(self, call: CapturedCall, argument: str | EvaluationInput | None) -> None:
         # In a thread a coroutine is only made; it runs on the event loop.
@@ -102,7 +112,8 @@ class Answering:
         if inspect.isawaitable(answer):
             answer = await answer
         if inspect.isasyncgen(answer):
-            answer, is_stream = [chunk async for chunk in answer], True
+            answer = [chunk async for chunk in answer]
+            is_stream = True
         if not is_stream:
             call.keep_answer(answer)
             return
@@ -120,7 +131,9 @@ def _called(
 ) -> tuple[Any, bool]:
     """Return the answer, and whether it is the chunks of a generator."""
     answer = function(argument)
-    return (list(answer), True) if inspect.isgenerator(answer) else (answer, False)
+    if inspect.isgenerator(answer):
+        return list(answer), True
+    return answer, False
 
 
 def _takes_input(function: object, name: str) -> bool:

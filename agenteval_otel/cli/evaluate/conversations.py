@@ -10,15 +10,14 @@ from agenteval_otel.models import EvaluationInput
 
 
 class DatasetConversations:
-    """The conversations of a dataset, each yielded after its last turn; `with_answers` also yields
-    the single turns.
+    """Yields the conversations of a dataset, each after its last turn.
 
     Turns are rows with the same conversation id and agent, in the order of their timestamps where
     all have one, else of the dataset. A row that holds a conversation already, or has no
     conversation id, is taken as it is.
 
     Args:
-        with_answers: Turns are evaluated too, each by itself.
+        with_answers: Single turns are yielded too, and evaluated each by itself.
     """
 
     def __init__(self, dataset: Dataset, *, with_answers: bool) -> None:
@@ -42,7 +41,8 @@ class DatasetConversations:
         missing = self._turns.copy()
         for row in self._dataset:
             turn = row.evaluation_input
-            if (key := _key_of(turn)) is None or self._with_answers:
+            key = _key_of(turn)
+            if key is None or self._with_answers:
                 yield row
             if key is None:
                 continue
@@ -52,7 +52,8 @@ class DatasetConversations:
                 yield row._replace(evaluation_input=_conversation_of(open_ones.pop(key)))
 
     def _count(self, turn: EvaluationInput) -> None:
-        if (key := _key_of(turn)) is None:
+        key = _key_of(turn)
+        if key is None:
             self._others += 1
         else:
             self._turns[key] += 1
@@ -60,7 +61,9 @@ class DatasetConversations:
 
 def _key_of(turn: EvaluationInput) -> tuple[str, str | None] | None:
     id = turn.conversation_id or turn.session_id
-    return None if id is None or turn.conversation is not None else (id, turn.agent)
+    if id is None or turn.conversation is not None:
+        return None
+    return id, turn.agent
 
 
 def _conversation_of(turns: list[EvaluationInput]) -> EvaluationInput:

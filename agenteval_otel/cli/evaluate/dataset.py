@@ -1,5 +1,7 @@
-"""The dataset: evaluation inputs from JSONL (one object a line), a JSON list, CSV (a header, then
-rows) or our stored results, each with its place.
+"""The dataset: evaluation inputs, each with its place.
+
+They are read from JSONL (one object a line), a JSON list, CSV (a header, then rows) or our stored
+results.
 
 Everything is read twice and lazily: first to find what is wrong before anything is evaluated, then
 to evaluate.
@@ -49,9 +51,16 @@ _OTHER_NAMES = {
     "module": ("metadata", "module"),
 }
 _JSON_CELLS = {
-    "criteria", "context", "agent_config", "message_history", "metadata", "tool_calls", "usage", "memory_stats",
+    "criteria",
+    "context",
+    "agent_config",
+    "message_history",
+    "metadata",
+    "tool_calls",
+    "usage",
+    "memory_stats",
     "conversation",
-}  # fmt: skip
+}
 """Fields that are lists or mappings: their cells are JSON."""
 _FROM_SPREADSHEETS = "spreadsheets save as 'CSV UTF-8'"
 _SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
@@ -133,11 +142,9 @@ def _decoded(line: bytes, name: str, number: int) -> str:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
         utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        hint = (
-            "UTF-16; it must be UTF-8"
-            if utf16
-            else "not UTF-8; `iconv -f latin1 -t utf-8` converts Latin-1"
-        )
+        hint = "not UTF-8; `iconv -f latin1 -t utf-8` converts Latin-1"
+        if utf16:
+            hint = "UTF-16; it must be UTF-8"
         hint += f" ({_FROM_SPREADSHEETS})"
         raise ConfigurationError(hint, path=f"{name}:{number}") from None
 
@@ -171,7 +178,7 @@ class _ErasedError(Exception):
 
 
 class Dataset:
-    """The inputs of several sources, one after another; at most `limit`.
+    """The inputs of several sources, one after another, at most `limit` of them.
 
     The suffix of a source decides whether it is JSON or CSV, else its first character. `columns`
     are fields by the names that stand for them. `check` raises `ConfigurationError` for an input
@@ -205,9 +212,9 @@ class Dataset:
         """Takes each input that `check` reads."""
         names = ["stdin" if path == _STDIN else os.path.basename(path) or path for path in paths]
         # The folders tell two files of one name apart.
-        self.names = [
-            path if names.count(name) > 1 else name for name, path in zip(names, paths, strict=True)
-        ]
+        self.names: list[str] = []
+        for name, path in zip(names, paths, strict=True):
+            self.names.append(path if names.count(name) > 1 else name)
 
     def __enter__(self) -> Self:
         self._sources = [self._open.enter_context(readable_twice(path)) for path in self._paths]
@@ -231,7 +238,8 @@ class Dataset:
                 problems += row
             if inputs == self._limit or len(problems) > MAX_PROBLEMS:
                 break
-        if self._names and (missing := [name for name in self._columns if name not in self._names]):
+        missing = [name for name in self._columns if name not in self._names]
+        if self._names and missing:
             problems = [
                 Problem(None, "--column", f"no column {name!r}{known_choices(name, self._names)}")
                 for name in missing
@@ -279,12 +287,14 @@ class Dataset:
             return _parse_sqlite(path)
         lines = lines_of(source, path, name)
         first = next(lines, "")
-        by_suffix = _IS_CSV.get(os.path.splitext(name)[1].lower())
-        if not first.lstrip().startswith(("{", "[")) if by_suffix is None else by_suffix:
+        _, suffix = os.path.splitext(name)
+        is_csv = _IS_CSV.get(suffix.lower())
+        if is_csv is None:
+            is_csv = not first.lstrip().startswith(("{", "["))
+        if is_csv:
             return _parse_csv(name, first, lines, self)
-        parsed = (_parse_list if first.lstrip().startswith("[") else _parse_jsonl)(
-            name, first, lines
-        )
+        parse = _parse_list if first.lstrip().startswith("[") else _parse_jsonl
+        parsed = parse(name, first, lines)
         return ((line, partial(self._renamed, values)) for line, values in parsed)
 
     def _renamed(self, values: Callable[[], Named]) -> Named:
@@ -350,13 +360,15 @@ def named_values(line: str) -> Named:
         raise _ErasedError
     if snapshot is None and "evaluationConfigSnapshot" in value:
         raise ConfigurationError(_WITHOUT_INPUT)
-    return list((value if snapshot is None else snapshot).items())
+    fields = value if snapshot is None else snapshot
+    return list(fields.items())
 
 
 def _with_messages(named: Named) -> Named:
     """Return the values with those of a chat's ``messages`` in their place if no answer is named.
 
-    What follows the user's last message is the answer, as for a handler that returns a conversation.
+    What follows the user's last message is the answer, as for a handler that returns a
+    conversation.
     """
     messages = dict(named).get("messages")
     has_answer = any(_plain(name) == "response" for name, _ in named)
@@ -367,11 +379,12 @@ def _with_messages(named: Named) -> Named:
     turns = all_turns(messages)
     reading = Reading()
     reading.add_conversation(turns)
-    read = {
-        "prompt": last_question(reading.history),
-        "message_history": history_fields(reading.history),
+    history = reading.history
+    read: dict[str, Any] = {
+        "prompt": last_question(history),
+        "message_history": history_fields(history),
         "tool_calls": reading.calls.finished(),
-        "response": reading.text if len(turns) > len(reading.history) else None,
+        "response": reading.text if len(turns) > len(history) else None,
     }
     rest = [(name, value) for name, value in named if name != "messages"]
     stated = {_plain(name) for name, _ in rest}
@@ -390,9 +403,8 @@ def _parse_list(source: str, first: str, lines: Iterator[str]) -> Iterator[Parse
         raise ConfigurationError(_TOO_DEEP, path=f"{source}:1") from None
     except ValueError as error:
         place = f"{source}:{getattr(error, 'lineno', 1)}"
-        raise ConfigurationError(
-            f"not JSON: {getattr(error, 'msg', str(error)[:80])}", path=place
-        ) from None
+        message = getattr(error, "msg", str(error)[:80])
+        raise ConfigurationError(f"not JSON: {message}", path=place) from None
     end = text.index("[") + 1
     line = 1
     while (between := _BETWEEN.match(text, end)) is not None:
@@ -422,8 +434,8 @@ def _named_fields(stored: AggregatedEvaluationResult) -> Named:
 def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) -> Iterator[Parsed]:
     """Yield an input for each row below the header.
 
-    The separator is the most frequent of comma, semicolon and tab in the header, or what a line
-    before it says (``sep=;``).
+    The separator is the most frequent of comma, semicolon and tab in the header. If a line before
+    the header says ``sep=`` and a character, that character is the separator.
     """
     csv.field_size_limit(_MAX_CELL)  # of the process; by default 128 KiB a cell
     header: list[str] = []
@@ -472,11 +484,16 @@ def _named_cells(header: list[str], cells: list[str]) -> Named:
     named = []
     for name, cell in zip(header, cells, strict=True):
         field, *keys = _field_of(name)
-        if cell.strip() or (field == "response" and not keys):
+        is_response = field == "response" and not keys
+        if not cell.strip() and not is_response:
+            continue
+        value: Any = cell
+        if field in _JSON_CELLS and not keys:
             try:
-                named.append((name, _json(cell) if field in _JSON_CELLS and not keys else cell))
+                value = _json(cell)
             except ConfigurationError as error:
                 raise error.with_prefix(name) from None
+        named.append((name, value))
     return named
 
 

@@ -79,8 +79,8 @@ class _Delivery(threading.Thread):
 class EmittedSuite(ReportWriter):
     """Emits a span for the suite, and below it the run span and the events of each input.
 
-    Emission never waits for the receiver: it is asked on threads of its own. One that does not take
-    the results ends the emission, and the run goes on.
+    Emission never waits for the receiver: threads of its own ask it. If the receiver does not take
+    the results, the emission ends and the run goes on.
     """
 
     def __init__(self, name: str, emitter: Emitter, redaction: Redaction) -> None:

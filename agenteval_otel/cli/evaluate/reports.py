@@ -1,5 +1,8 @@
-"""What comes out: a table for people, JSON for programs, Markdown for pull requests, JUnit XML for
-CI servers, and the results of the inputs. Every file is opened before anything is evaluated."""
+"""The reports of an evaluation, and the results of its inputs.
+
+A report is a table for people, JSON for programs, Markdown for pull requests or JUnit XML for CI
+servers. Every file is opened before anything is evaluated.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +40,13 @@ _JSON = TypeAdapter[Any](Any)
 @contextmanager
 def opened(places: Iterable[tuple[str, str]]) -> Iterator[list[ReportWriter]]:
     """Yield the reports of these kinds, each with its open file."""
+    writers = KINDS | RESULTS
     with ExitStack() as files:
-        yield [
-            (KINDS | RESULTS)[kind](files.enter_context(_opened(kind, path)))
-            for kind, path in places
-        ]
+        reports: list[ReportWriter] = []
+        for kind, path in places:
+            file = files.enter_context(_opened(kind, path))
+            reports.append(writers[kind](file))
+        yield reports
 
 
 def places_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
@@ -67,11 +72,8 @@ def places_of(arguments: argparse.Namespace) -> list[tuple[str, str]]:
 
 
 def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Namespace) -> None:
-    seen = {
-        os.path.realpath(path)
-        for path in (*arguments.datasets, arguments.settings, arguments.baseline, arguments.cache)
-        if path not in (None, _STDOUT)
-    }
+    inputs = [*arguments.datasets, arguments.settings, arguments.baseline, arguments.cache]
+    seen = {os.path.realpath(path) for path in inputs if path not in (None, _STDOUT)}
     for kind, path in places:
         place = os.path.realpath(path)
         option = "--results" if kind in RESULTS else "--report"
@@ -91,12 +93,13 @@ def _opened(kind: str, path: str) -> AbstractContextManager[IO[str]]:
     owner_only = kind in RESULTS  # they contain the inputs
     if owner_only and os.path.isfile(path):
         os.chmod(path, 0o600)
-    raw = _File(
-        path, "w", opener=(lambda name, flags: os.open(name, flags, 0o600)) if owner_only else None
-    )
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding="utf-8", errors="backslashreplace", newline="\n"
-    )
+    raw = _File(path, "w", opener=_open_for_owner if owner_only else None)
+    buffered = io.BufferedWriter(raw)
+    return io.TextIOWrapper(buffered, encoding="utf-8", errors="backslashreplace", newline="\n")
+
+
+def _open_for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 class _File(io.FileIO):
@@ -111,7 +114,7 @@ class _File(io.FileIO):
 
 
 class ReportWriter:
-    """Writes results to an open file; it neither opens nor closes it."""
+    """Writes results to an open file, which it neither opens nor closes."""
 
     def __init__(self, file: IO[str]) -> None:
         self.file = file
@@ -138,8 +141,9 @@ class FullResults(ReportWriter):
 
 
 class AgentDockResults(ReportWriter):
-    """Each input's result as a JSON line in AgentDock's form, in which a failed result carries a
-    filler score.
+    """Each input's result as a JSON line in AgentDock's form.
+
+    In that form a failed result carries a filler score.
     """
 
     def add(self, row: DatasetRow, aggregated: AggregatedEvaluationResult) -> None:
@@ -154,8 +158,9 @@ def _heading(summary: Summary) -> str:
 
 
 class TableReport(ReportWriter):
-    """A row for each criterion, as wide as the terminal, or 80 columns (`COLUMNS`) in a pipe or
-    file.
+    """A row for each criterion, as wide as the terminal.
+
+    In a pipe or file, the table is 80 columns wide (`COLUMNS` sets another width).
 
     Narrow terminals get fewer columns, never broken ones.
     """
@@ -173,7 +178,7 @@ class TableReport(ReportWriter):
 
 
 class JsonReport(ReportWriter):
-    """One JSON object; absent values (a mean without scores) are null."""
+    """One JSON object. Absent values (a mean without scores) are null."""
 
     def finish(self, summary: Summary) -> None:
         totals = summary.totals
@@ -187,9 +192,11 @@ class JsonReport(ReportWriter):
             **totals.as_json(),
             "fail_under": [limit._asdict() for limit in summary.limits],
             "missed": missed,
-            **({"judges": vars(totals.judges)} if totals.judges else {}),
-            **({"baseline": json_of(summary.comparison)} if summary.comparison else {}),
         }
+        if totals.judges:
+            report["judges"] = vars(totals.judges)
+        if summary.comparison:
+            report["baseline"] = json_of(summary.comparison)
         self.file.write(json_for_terminals(report) + "\n")
 
 
@@ -230,10 +237,12 @@ def _markdown(summary: Summary) -> Iterator[str]:
         counts = f"{item.scored:,} | {item.skipped:,} | {item.failed:,}"
         yield f"| {markdown_text(item.name)} | {mean} | {rate} | {counts} | {_marked(summary, item.name)} |"
     overall = totals.overall
-    shown, scored = (DASH, 0) if overall is None else (with_interval(overall), overall.scores)
+    shown = DASH if overall is None else with_interval(overall)
+    scored = 0 if overall is None else overall.scores
     yield f"| **overall score** | {shown} | | {scored:,} | | | {_marked(summary, None)} |"
-    notes = [(heading, [": ".join(row) for row in rows]) for heading, rows in totals.notes()]
-    for heading, lines in (("Missed", list(map(str, missed))), *notes):
+    sections = [("Missed", [str(target) for target in missed])]
+    sections += [(heading, [": ".join(row) for row in rows]) for heading, rows in totals.notes()]
+    for heading, lines in sections:
         if lines:
             yield from ("", f"**{heading}**", "", *(f"- {markdown_text(line)}" for line in lines))
     if totals.lowest:
@@ -291,16 +300,13 @@ class JUnitReport(ReportWriter):
         time.
         """
         suite = self._suites.setdefault(row.source, Element("testsuite", name=_clean(row.source)))
-        took_ns = sum(
-            max(0, (result.ended_ns or 0) - (result.started_ns or 0)) for result in results
-        )
-        return SubElement(
-            suite,
-            "testcase",
-            classname=f"{_package(row.source)}.{_package(criterion)}",
-            name=_clean(f"{criterion} at {row.place}"),
-            time=f"{took_ns / 1e9:.6f}",
-        )
+        took_ns = 0
+        for result in results:
+            took_ns += max(0, (result.ended_ns or 0) - (result.started_ns or 0))
+        classname = f"{_package(row.source)}.{_package(criterion)}"
+        name = _clean(f"{criterion} at {row.place}")
+        time = f"{took_ns / 1e9:.6f}"
+        return SubElement(suite, "testcase", classname=classname, name=name, time=time)
 
     def finish(self, summary: Summary) -> None:
         root = Element("testsuites", name="agenteval-otel")
@@ -310,8 +316,10 @@ class JUnitReport(ReportWriter):
             element.set("tests", str(len(cases)))
             for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
                 if element is not root or name != "skipped":
-                    element.set(name, str(sum(case.find(tag) is not None for case in cases)))
-            element.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.6f}")
+                    count = sum(case.find(tag) is not None for case in cases)
+                    element.set(name, str(count))
+            took_s = sum(float(case.get("time", 0)) for case in cases)
+            element.set("time", f"{took_s:.6f}")
         root.set("time", f"{summary.duration_s:.6f}")
         indent(root)
         self.file.write(
@@ -327,33 +335,28 @@ def _add_outcome(case: Element, results: list[EvaluationResult]) -> None:
     failed = [result for result in results if result.status == "failed"]
     low = [result for result in results if result.passed is False]
     if any(result.shadow for result in results):
-        SubElement(case, "skipped", message="shadow").text = _clean(
-            "\n".join(map(_score_text, results))
-        )
+        element = SubElement(case, "skipped", message="shadow")
+        element.text = _clean("\n".join(map(_score_text, results)))
     elif failed:
-        _add_element(
-            case,
-            "error",
-            [result.error or "" for result in failed],
-            failed[0].error_type or "error",
-        )
+        errors = [result.error or "" for result in failed]
+        _add_element(case, "error", errors, failed[0].error_type or "error")
     elif low:
-        _add_element(
-            case, "failure", [_score_text(result) for result in low], low[0].reason_code or "fail"
-        )
+        texts = [_score_text(result) for result in low]
+        _add_element(case, "failure", texts, low[0].reason_code or "fail")
     elif all(result.status == "skipped" for result in results):
         reasons = dict.fromkeys(result.skip_reason or "" for result in results)
         SubElement(case, "skipped", message=_clean(", ".join(reasons)))
     else:
         scored = [_score_text(result) for result in results if result.status == "scored"]
-        SubElement(case, "system-out").text = _clean("\n".join(scored))
+        element = SubElement(case, "system-out")
+        element.text = _clean("\n".join(scored))
 
 
 def _add_element(case: Element, tag: str, texts: list[str], kind: str) -> None:
     text = "\n".join(texts)
-    SubElement(
-        case, tag, message=_clean(text.partition("\n")[0][:200]), type=_clean(kind)
-    ).text = _clean(text)
+    first_line, _, _ = text.partition("\n")
+    element = SubElement(case, tag, message=_clean(first_line[:200]), type=_clean(kind))
+    element.text = _clean(text)
 
 
 def _score_text(result: EvaluationResult) -> str:
@@ -367,16 +370,16 @@ def _score_text(result: EvaluationResult) -> str:
 
 def _package(name: str) -> str:
     """Return a name as one part of a class name. Servers split class names at dots."""
-    return (
-        re.sub(r"[^\w-]", "_", name.rsplit("/", 1)[-1].removesuffix(".jsonl").removesuffix(".csv"))
-        or "_"
-    )
+    _, _, file = name.rpartition("/")
+    stem = file.removesuffix(".jsonl").removesuffix(".csv")
+    return re.sub(r"[^\w-]", "_", stem) or "_"
 
 
 def _clean(text: str) -> str:
     """Return the text as XML can contain it, cut if it is long."""
     if len(text) > _MAX_CHARACTERS:
-        text = f"{text[:_MAX_CHARACTERS]} [and {len(text) - _MAX_CHARACTERS:,} more characters]"
+        left_out = len(text) - _MAX_CHARACTERS
+        text = f"{text[:_MAX_CHARACTERS]} [and {left_out:,} more characters]"
     return _NO_XML.sub("\ufffd", text)
 
 

@@ -43,8 +43,11 @@ class FailUnder(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The results of a run: the names of its sources in order, how long the evaluation took, and
-    how it compares.
+    """The results of a run.
+
+    `sources` are the names of its sources in order. `duration_s` tells how long the evaluation
+    took.
+    `comparison` compares the run with the baseline, if there is one.
     """
 
     totals: Totals
@@ -60,21 +63,19 @@ class Summary(NamedTuple):
         for drop in self.comparison.drops if self.comparison else ():
             value, low, high, _ = drop.difference
             reached = f"dropped by {-value:.3f} (95 % interval {-high:.3f} to {-low:.3f})"
-            missed.append(
-                TargetOutcome(
-                    drop.name, "baseline", False, f"the --baseline has {drop.a.mean:.3f}", reached
-                )
-            )
+            before = f"the --baseline has {drop.a.mean:.3f}"
+            missed.append(TargetOutcome(drop.name, "baseline", False, before, reached))
         return missed
 
 
 def check_names(limits: Iterable[FailUnder], known: Sequence[str]) -> None:
     """Refuse limits for criteria that no evaluator scores, and name the scored ones."""
-    wrong = [
-        (limit.option, f"no criterion {name!r} is scored{known_choices(name, known)}")
-        for limit in limits
-        if (name := limit.criterion) is not None and name not in known
-    ]
+    wrong: list[tuple[str | None, str]] = []
+    for limit in limits:
+        name = limit.criterion
+        if name is not None and name not in known:
+            problem = f"no criterion {name!r} is scored{known_choices(name, known)}"
+            wrong.append((limit.option, problem))
     if wrong:
         raise ConfigurationError.of(wrong)
 
@@ -85,9 +86,8 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[TargetOu
         if criterion.objective is not None:
             shown = setting(criterion.objective)
             met = criterion.objective_met is True
-            yield TargetOutcome(
-                criterion.name, shown, met, f"the objective is {shown}", _pass_rate(criterion)
-            )
+            words = f"the objective is {shown}"
+            yield TargetOutcome(criterion.name, shown, met, words, _pass_rate(criterion))
     for limit in limits:
         if limit.criterion is None:
             mean = totals.overall
@@ -98,28 +98,24 @@ def targets_of(totals: Totals, limits: Sequence[FailUnder]) -> Iterator[TargetOu
             mean = criterion.mean
             reached = f"no mean ({criterion})" if mean is None else f"mean {exactly(mean)}"
         met = mean is not None and _reaches(mean, limit)
-        yield TargetOutcome(
-            limit.criterion,
-            f"{limit.limit:g}",
-            met,
-            f"{limit.option} is {limit.limit:g}",
-            reached,
-        )
+        shown = f"{limit.limit:g}"
+        words = f"{limit.option} is {shown}"
+        yield TargetOutcome(limit.criterion, shown, met, words, reached)
 
 
 def _reaches(mean: Estimate, limit: FailUnder) -> bool:
     """Tell whether a mean, or the lower end of its interval, is known and reaches the limit."""
-    is_known = mean.has_interval if limit.lower else mean.is_known
-    return is_known and (mean.low if limit.lower else mean.mean) >= limit.limit - ROUNDING
+    least = limit.limit - ROUNDING
+    if limit.lower:
+        return mean.has_interval and mean.low >= least
+    return mean.is_known and mean.mean >= least
 
 
 def _pass_rate(criterion: CriterionTotals) -> str:
     rate = criterion.pass_rate
     if rate is not None:
         return f"{criterion.passed:,} of {rate.scores:,} passed, {exactly(rate, rate=True)}"
-    hint = (
-        ": the criterion needs a threshold, which decides whether a score passes"
-        if criterion.scored
-        else ""
-    )
+    hint = ""
+    if criterion.scored:
+        hint = ": the criterion needs a threshold, which decides whether a score passes"
     return f"no pass rate ({criterion}){hint}"
