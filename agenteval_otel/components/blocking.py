@@ -1,5 +1,6 @@
-"""Parts of the user's that run on the background thread beside evaluators: one that blocks it is
-named and left out.
+"""Parts of the user's that run on the background thread beside evaluators.
+
+A part that blocks the thread is named and left out.
 """
 
 from __future__ import annotations

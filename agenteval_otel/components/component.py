@@ -1,5 +1,6 @@
-"""Component: a frozen model that configuration chooses by ``type``, and the registry of each
-contract's types.
+"""Component: a frozen model that configuration chooses by ``type``.
+
+A registry has the types of each contract.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from agenteval_otel.runtime.masking import mask
 
 
 class FreshCopies(BaseModel, metaclass=FriendlyErrors):
-    """A model whose copies and pickles hold its fields alone, without its cached bounds,
-    connections and guards.
+    """Makes models whose copies and pickles hold its fields alone.
+
+    Its cached bounds, connections and guards are left out.
     """
 
     def __copy__(self) -> Self:
@@ -84,9 +86,9 @@ given.
 class Component(FreshCopies):
     """A part chosen by ``type``: frozen, strict about unknown fields, dumped with its type.
 
-    A direct subclass with ``contract="..."`` in the class line is an extension point; an
-    implementation names its ``type="..."`` there. Field names are snake_case; camelCase is read too
-    and written with ``by_alias``. Lazily made parts belong into `functools.cached_property`.
+    A direct subclass with ``contract="..."`` in the class line is an extension point. An
+    implementation names its ``type="..."`` there. Field names are snake_case. camelCase is read
+    too, and written with ``by_alias``. Lazily made parts belong into `functools.cached_property`.
     """
 
     model_config = ConfigDict(
@@ -154,12 +156,10 @@ class Component(FreshCopies):
     def _masked(self, dump: Callable[[Any], dict[str, Any]], info: Any) -> dict[str, Any]:
         # Dumps are shown, logged and stored: secrets are in them only on request.
         context = info.context or {}
-        out = self.fingerprint_exclude
-        fields = {
-            name: value
-            for name, value in dump(self).items()
-            if name not in out or not context.get("versioned")
-        }
+        fields = dump(self)
+        if context.get("versioned"):
+            left_out = self.fingerprint_exclude
+            fields = {name: value for name, value in fields.items() if name not in left_out}
         return fields if context.get("secrets") else mask(fields)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
@@ -181,8 +181,9 @@ class Component(FreshCopies):
         return hashlib.sha256(self.fingerprint_source().encode("utf-8", "replace")).hexdigest()[:12]
 
     def fingerprint_source(self) -> str:
-        """Return its configuration as sorted JSON, without `fingerprint_exclude`, its own and its
-        parts'. It is slow as a dump.
+        """Return its configuration as sorted JSON.
+
+        `fingerprint_exclude`, its own and its parts', is left out. It is as slow as a dump.
         """
         fields = self.model_dump(mode="json", fallback=repr, context={"versioned": True})
         return json.dumps(fields, sort_keys=True, default=repr)

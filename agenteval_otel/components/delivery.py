@@ -1,5 +1,6 @@
-"""Delivery to a receiver that may be away: a thread that sends what is added, in batches, again
-where that may help.
+"""Delivery to a receiver that may be away.
+
+A thread sends what is added, in batches, and again where that may help.
 
 `ResultBatcher` has each save wait for its write, which is right for a disk. A receiver on the
 network may be away for minutes, or not know a trace yet: no evaluation may wait for that, so what
@@ -82,8 +83,8 @@ class BatchDelivery:
     """Sends what is added, in batches, on a thread of its own.
 
     Args:
-        place: Where it goes, in messages; no secrets.
-        open_sender: A new sender; called on the thread.
+        place: Where it goes, in messages. It has no secrets.
+        open_sender: Makes a new sender. Called on the thread.
         lose: Called for each value that is given up, with the reason.
         give_up_s: Age at which an attempt that failed is the last.
         linger_s: A batch waits so long for further values, but not during a flush.
@@ -154,8 +155,9 @@ class BatchDelivery:
             return changed.wait_for(lambda: all(entry.is_over for entry in left), timeout_s)
 
     async def close(self, timeout_s: float) -> None:
-        """Take nothing more, send what waits within the time, and give up the rest. The thread
-        ends.
+        """Take nothing more, send what waits within the time, and give up the rest.
+
+        The thread ends.
         """
         self._closed = True
         deadline = time.monotonic() + timeout_s
@@ -237,8 +239,9 @@ class BatchDelivery:
         return max(due_at_s, queue.retry_at_s())
 
     def _settle(self, entries: list[Entry[Any]], outcomes: Sequence[Exception | None]) -> None:
-        """Release what is delivered, queue what is worth a retry and young enough, and give up the
-        rest.
+        """Release what is delivered, queue what is to be sent again, and give up the rest.
+
+        An entry is sent again if that may help and it is young enough.
         """
         queue = self._queue
         lost: list[tuple[Entry[Any], Exception]] = []
@@ -283,8 +286,9 @@ class BatchDelivery:
         self._give_up([(entry, self._error(why, "not_sent")) for entry in left])
 
     def _give_up(self, lost: list[tuple[Entry[Any], Exception]]) -> None:
-        """Report losses without the lock, then release them: they are counted before `flush`
-        returns.
+        """Report losses without the lock, then release them.
+
+        So they are counted before `flush` returns.
         """
         for _, error in lost:
             self._lose(error)

@@ -1,5 +1,6 @@
-"""Errors of a configuration in the words of a settings file: the field's path, its value and what
-was expected.
+"""Errors of a configuration in the words of a settings file.
+
+They have the field's path, its value and what was expected.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ else:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field, PrivateAttr))
 class FriendlyErrors(ModelMetaclass):
-    """Metaclass of models that people write down: a wrong field raises `ConfigurationError` with
-    its path.
+    """Metaclass of models that people write down.
+
+    A wrong field raises `ConfigurationError` with its path.
     """
 
     if not TYPE_CHECKING:  # type checkers take the signature from the fields
 
         def __call__(cls, *args: Any, **fields: Any) -> Any:
             if args and cls.__init__ is BaseModel.__init__:  # not a constructor of the user's own
-                args, fields = (), by_name(cls, args, fields)
+                fields = by_name(cls, args, fields)
+                args = ()
             try:
                 return super().__call__(*args, **fields)
             except ValidationError as error:
@@ -67,14 +70,12 @@ def explain_validation(
         inner = item.get("ctx", {}).get("error")
         if isinstance(inner, ComponentError):
             above = item["loc"] if inner.of_model else item["loc"][:-1]
-            problems += inner.failure.with_prefix(
-                _join(path, above) if path or above else None
-            ).problems
+            prefix = _join(path, above) if path or above else None
+            problems += inner.failure.with_prefix(prefix).problems
         elif item["type"] == "extra_forbidden":
             known = _fields_at(model, item["loc"][:-1])
-            problems.append(
-                (where, f"unknown field{known_choices(item['loc'][-1], known) if known else ''}")
-            )
+            choices = known_choices(item["loc"][-1], known) if known else ""
+            problems.append((where, f"unknown field{choices}"))
         elif item["type"] == "missing":
             problems.append((where, f"required field is missing{_example(model, item['loc'])}"))
         else:
@@ -83,10 +84,11 @@ def explain_validation(
 
 
 class ComponentError(ValueError):
-    """What a validator found wrong with a part that it loaded: the model's other fields are then
-    still checked.
+    """What a validator found wrong with a part that it loaded.
 
-    The failure's paths begin with the name of a field; `of_model`: the validator is one of the
+    The model's other fields are then still checked.
+
+    The failure's paths begin with the name of a field. With `of_model`, the validator is one of the
     whole model.
     """
 
@@ -103,7 +105,7 @@ def suggestion(name: object, known: Iterable[str]) -> str:
 
 
 def known_choices(name: object, known: Iterable[str]) -> str:
-    """Return `suggestion`, and then all that is known: `` (did you mean 'x'?); known: x, y``."""
+    """Return `suggestion`, a semicolon, and then all that is known: ``known: x, y``."""
     names = list(known)
     return f"{suggestion(name, names)}; known: {', '.join(names) or 'none'}"
 
@@ -115,25 +117,22 @@ def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[
     """
     models = {model}
     for part in location:
-        models = {
-            inner
-            for kind in models
-            for inner in (
-                _models_in(kind.model_fields[str(part)].annotation)
-                if part in kind.model_fields
-                else {kind}
-            )
-        }
-    # Fields that are left out of dumps and take anything are objects of the program: a file cannot
-    # name them.
-    return sorted(
-        {
-            name
-            for kind in models
-            for name, field in kind.model_fields.items()
-            if not (field.exclude and field.annotation is Any)
-        }
-    )
+        inside: set[type[BaseModel]] = set()
+        for kind in models:
+            if part in kind.model_fields:
+                inside |= _models_in(kind.model_fields[str(part)].annotation)
+            else:
+                inside.add(kind)
+        models = inside
+    names: set[str] = set()
+    for kind in models:
+        for name, field in kind.model_fields.items():
+            # Fields that are left out of dumps and take anything are objects of the program: a file
+            # cannot name them.
+            is_object = field.exclude and field.annotation is Any
+            if not is_object:
+                names.add(name)
+    return sorted(names)
 
 
 def _example(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
@@ -145,7 +144,10 @@ def _example(model: type[BaseModel], location: tuple[int | str, ...]) -> str:
 def _models_in(annotation: object) -> set[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {annotation}
-    return {model for inner in get_args(annotation) for model in _models_in(inner)}
+    models: set[type[BaseModel]] = set()
+    for inner in get_args(annotation):
+        models |= _models_in(inner)
+    return models
 
 
 def _join(path: str | None, location: tuple[int | str, ...]) -> str:

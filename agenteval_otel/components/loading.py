@@ -1,5 +1,6 @@
-"""Loading components: from a mapping, a type's name, a class or an object, after the plugins that
-settings list.
+"""Loading components: from a mapping, a type's name, a class or an object.
+
+The plugins that settings list are loaded first.
 """
 
 from __future__ import annotations
@@ -69,8 +70,10 @@ def resolve_or_wrap(
     if isinstance(value, type):
         if issubclass(value, contract):
             return value.load({}, path=path)
-    elif value is not None and (wrapped := wrap(value)) is not None:
-        return wrapped
+    elif value is not None:
+        wrapped = wrap(value)
+        if wrapped is not None:
+            return wrapped
     known = ", ".join(sorted(contract.registry))
     wanted = f"expected {expected}, a mapping with 'type' or the name of a type ({known})"
     raise ConfigurationError(f"{wanted}, found {type(value).__name__}", path=path)

@@ -39,7 +39,7 @@ def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -
 
 
 class RetryBudget:
-    """Holds retries to ``max(2, share x calls)``; of unused ones at most ten are saved."""
+    """Limits retries to ``max(2, share x calls)``. Of unused ones at most ten are saved."""
 
     def __init__(self, share: float) -> None:
         self._share = share
@@ -95,8 +95,8 @@ class RetryQueue(Generic[T]):
     """Holds what is to be sent to one receiver, oldest first, until it is delivered or lost.
 
     `take` hands entries out. `take_back` returns them from the sender. Then each is released, put
-    back for the next try, or postponed until the receiver can know of it. The queue sends nothing and
-    reports no loss: its owner does, before it releases the entry. Any thread.
+    back for the next try, or postponed until the receiver can know of it. The queue sends nothing
+    and reports no loss: its owner does, before it releases the entry. Any thread.
 
     Args:
         memory: Counts what waits and bounds it.
@@ -183,8 +183,9 @@ class RetryQueue(Generic[T]):
     def take(
         self, most: int, most_bytes: int = 0, *, at_most_s: float = math.inf
     ) -> list[Entry[T]]:
-        """Return the next entries to send: at least one where any waits, at most `most`, and none
-        more once they have `most_bytes`.
+        """Return the next entries to send, at most `most`.
+
+        At least one is returned if any waits, and none more once they have `most_bytes`.
 
         Postponed entries come first when they are due, or once they have waited for `at_most_s`.
         """

@@ -66,8 +66,9 @@ def is_database_failure(error: Exception) -> bool:
 
 
 def error_of(error: Exception, target: Target) -> Exception:
-    """Return a driver's error in one line, without the values that were to be saved and without
-    secrets.
+    """Return a driver's error in one line.
+
+    The values that were to be saved and secrets are left out.
     """
     if isinstance(error, OSError | StorageError):
         return error

@@ -21,8 +21,9 @@ _CANCELED = "57014"  # by the statement's time limit
 
 
 class Lookups:
-    """Returns the first row of a statement, on the calling thread; at most `connections` run at
-    once.
+    """Returns the first row of a statement, on the calling thread.
+
+    At most `connections` statements run at once.
 
     Args:
         statement: SQL with parameters such as ``:prompt``, which are always bound.
@@ -78,11 +79,8 @@ def _reason_of(error: SQLAlchemyError) -> str:
         return "busy"
     cause = getattr(error, "orig", None)
     if isinstance(cause, sqlite3.Error):
-        return (
-            "query"
-            if getattr(cause, "sqlite_errorcode", _SQLITE_ERROR) & 0xFF == _SQLITE_ERROR
-            else "unreachable"
-        )
+        code = getattr(cause, "sqlite_errorcode", _SQLITE_ERROR) & 0xFF
+        return "query" if code == _SQLITE_ERROR else "unreachable"
     state = getattr(cause, "sqlstate", None)
     if state == _CANCELED:
         return "timeout"

@@ -1,6 +1,6 @@
 """SqliteStore: a SQLite file that several processes use, from a thread of its own.
 
-SQLite forbids that a connection crosses a fork: it is closed before a fork; where a transaction
+SQLite forbids that a connection crosses a fork, so it is closed before a fork. If a transaction
 takes too long for that, the child leaves the file alone.
 """
 
@@ -61,11 +61,12 @@ def erasing(path: Path, *, dry_run: bool) -> Iterator[sqlite3.Connection]:
 
 
 class SqliteStore:
-    """The file; opened with the first work, closed after a second without any. Any thread may call.
+    """Holds the file, opened with the first work and closed after a second without any.
 
-    It and new folders above it are readable by their owner alone. Work fails where the file cannot
-    be used, the process is ending or too much work waits: then `event` is logged, and `is_usable`
-    is False for ten seconds. A transaction waits `patience_s` for those of other processes.
+    Any thread may call. The file and new folders above it are readable by their owner alone. Work
+    fails where the file cannot be used, the process is ending or too much work waits: then `event`
+    is logged, and `is_usable` is False for ten seconds. A transaction waits `patience_s` for those
+    of other processes.
     """
 
     def __init__(
@@ -216,7 +217,8 @@ class SqliteStore:
             self._drop()
 
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             connection.close()
 

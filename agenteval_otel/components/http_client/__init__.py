@@ -1,4 +1,4 @@
-"""HTTP requests to models; failures are `ModelError`.
+"""HTTP requests to models. Failures are `ModelError`.
 
-Importing this loads no vendor; the first request does.
+Importing this loads no vendor. The first request does.
 """

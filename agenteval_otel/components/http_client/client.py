@@ -58,13 +58,14 @@ _requesting: ContextVar[bool] = ContextVar("agenteval_requesting", default=False
 
 
 class HostedModel(Component):
-    """A model behind HTTP. Each request has one deadline, which covers its retries and the waits
-    between them.
+    """Asks a model behind HTTP. Each request has one deadline.
+
+    The deadline covers the retries of the request and the waits between them.
 
     Rate limits, overload, errors of the server and broken connections are retried, at most
-    `max_retries` times and never before the provider asks to come back; over time at most
-    `retry_share` of the calls. Invalid responses are not retried, since they are billed. No
-    redirect is followed.
+    `max_retries` times and never before the provider asks to come back. Over time, at most
+    `retry_share` of the calls are retried. Invalid responses are not retried, since they are
+    billed. No redirect is followed.
 
     Attributes:
         model: The model's name at its provider.
@@ -74,9 +75,9 @@ class HostedModel(Component):
         api_key_env: Name of the environment variable that holds the key, read for each request.
         deadline_s: Time limit of a request in seconds, retries included.
         max_retries: Maximum number of retries of a request, 0 to 2.
-        retry_share: Maximum retries per call over time; the first two are always allowed.
-        retry_base_s: First wait in seconds; doubled each time, then randomly shortened by up to a
-            half.
+        retry_share: Maximum retries per call over time. The first two are always allowed.
+        retry_base_s: First wait in seconds. It is doubled each time, then randomly shortened by up
+            to a half.
         max_answer_bytes: Maximum size of a response.
         extra_body: Further fields of the request, as the provider documents them.
         extra_headers: Further headers of the request.
@@ -179,8 +180,9 @@ class HostedModel(Component):
             load_clients(self.client_modules)
 
     async def close(self) -> None:
-        """Close the connections of the running event loop. The loop closes them itself when it
-        ends.
+        """Close the connections of the running event loop.
+
+        The loop closes them itself when it ends.
         """
         await self._clients.close()
 
@@ -189,8 +191,9 @@ class HostedModel(Component):
         return _LOADED.issuperset(self.client_modules)
 
     async def _ask(self, send: Callable[[Attempts], Awaitable[T]]) -> T:
-        """Return the result of `send`, retried if that may help. It ends at the deadline at the
-        latest.
+        """Return the result of `send`, retried if that may help.
+
+        It ends at the deadline at the latest.
         """
         attempts = Attempts()
         try:
@@ -204,14 +207,16 @@ class HostedModel(Component):
             failure = ModelError(f"no answer within {self.deadline_s:g} s", error_type="timeout")
         except ModelError as error:
             failure = error
+        usage = failure.usage or None
+        if usage is None and attempts.calls:
+            usage = self.usage_class(calls=attempts.calls)
         # Raised outside of the handlers, so that the client's error, which holds request and
         # headers, is not chained.
         raised = self.error_class(
             str(failure),
             error_type=failure.error_type,
             retryable=failure.retryable,
-            usage=failure.usage
-            or (self.usage_class(calls=attempts.calls) if attempts.calls else None),
+            usage=usage,
             retry_after_s=failure.retry_after_s,
         )
         raised.reply_begins = failure.reply_begins
@@ -242,7 +247,9 @@ class HostedModel(Component):
     async def _message(
         self, attempts: Attempts, send: Callable[[Any, str | None], Awaitable[Reply]], question: str
     ) -> dict[str, Any]:
-        """Send once, by a client and a key: the JSON object of a response without an error, else
+        """Send once, by a client and a key.
+
+        Return the JSON object of a response without an error. Any other response raises
         `ModelError`.
         """
         key = self._key()
@@ -251,11 +258,8 @@ class HostedModel(Component):
         reply = await send(client, key)
         headers = self.extra_headers.values()
         # With and without a scheme such as ``Bearer``.
-        keys = [
-            secret
-            for secret in (key, *headers, *(text.rpartition(" ")[2] for text in headers))
-            if secret
-        ]
+        without_schemes = [text.rpartition(" ")[2] for text in headers]
+        keys = [secret for secret in (key, *headers, *without_schemes) if secret]
         if not 200 <= reply.status < 300:
             raise error_of(reply, keys, question)
         message = object_of(reply)
@@ -290,7 +294,8 @@ class Attempts:
 
     def __init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
-        self._started, self.calls = self._clock(), 0
+        self._started = self._clock()
+        self.calls = 0
 
     def age_s(self) -> float:
         return self._clock() - self._started
@@ -356,8 +361,9 @@ def trusted() -> ssl.SSLContext:
 
 
 def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
-    """Return a client for one address and the running event loop. A longer body fails, and that of
-    an error is cut at 64 KiB.
+    """Return a client for one address and the running event loop.
+
+    A body longer than `max_bytes` fails. The body of an error is cut at 64 KiB.
     """
     import httpx2
 
@@ -373,23 +379,21 @@ def client_for(url: str, *, max_bytes: int) -> httpx2.AsyncClient:
 
     async def after(response: httpx2.Response) -> None:
         await asyncio.sleep(0)
-        if response.headers.get("content-encoding", "identity").strip().lower() not in (
-            "",
-            "identity",
-        ):
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
             raise unreadable("is compressed")  # so its size is unknown
         is_error = response.status_code >= 400
-        response.stream = Bounded(
-            response.stream, _ERROR_BYTES if is_error else max_bytes, cuts=is_error
-        )
+        most_bytes = _ERROR_BYTES if is_error else max_bytes
+        response.stream = Bounded(response.stream, most_bytes, cuts=is_error)
 
+    limits = httpx2.Limits(max_keepalive_connections=_KEPT_OPEN, keepalive_expiry=_IDLE_S)
     return httpx2.AsyncClient(
         base_url=url,
         timeout=None,
         follow_redirects=False,
         verify=trusted(),
         event_hooks={"request": [before], "response": [after]},
-        limits=httpx2.Limits(max_keepalive_connections=_KEPT_OPEN, keepalive_expiry=_IDLE_S),
+        limits=limits,
     )
 
 
@@ -452,8 +456,9 @@ def _is_of_the_host(record: logging.LogRecord) -> bool:
 
 
 class LoopClients:
-    """The clients of a model, one per event loop and forked process, closed when the loop ends or
-    the model is gone.
+    """Holds the clients of a model, one per event loop and forked process.
+
+    They are closed when the loop ends or the model is gone.
     """
 
     def __init__(self) -> None:
@@ -480,8 +485,9 @@ class LoopClients:
 
 
 class _OpenClient:
-    """A client, and an async generator that closes it when the event loop shuts down its
-    generators.
+    """Holds a client, and an async generator that closes it.
+
+    The generator does so when the event loop shuts down its generators.
     """
 
     def __init__(self, client: Any) -> None:

@@ -113,11 +113,9 @@ def count_of(usage: object, name: str) -> int:
 
 def encodable(text: str) -> str:
     """Return the text with the replacement character for what has no encoding."""
-    return (
-        text
-        if text.isascii()
-        else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    )
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def joined(parts: list[Any]) -> str | None:
@@ -144,13 +142,14 @@ def _error_fields(reply: Reply) -> tuple[str, str]:
         return "", ""
     details = error.get("details")
     code = details.get("error_code") if isinstance(details, dict) else error.get("code")
-    words = " ".join(
-        word
-        for word in (error.get("type"), code)
-        if isinstance(word, str) and _WORD.fullmatch(word)
-    )
+    words: list[str] = []
+    for word in (error.get("type"), code):
+        if isinstance(word, str) and _WORD.fullmatch(word):
+            words.append(word)
     message = str(error.get("message") or "").strip()
-    return words, message if len(message) <= _READ_CHARS else ""
+    if len(message) > _READ_CHARS:
+        message = ""
+    return " ".join(words), message
 
 
 def _repeats(message: str, known: str, length: int, *, step: int = 1) -> bool:
@@ -158,9 +157,8 @@ def _repeats(message: str, known: str, length: int, *, step: int = 1) -> bool:
 
     The question is content.
     """
-    return any(
-        message[at : at + length] in known for at in range(0, len(message) - length + 1, step)
-    )
+    starts = range(0, len(message) - length + 1, step)
+    return any(message[start : start + length] in known for start in starts)
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
