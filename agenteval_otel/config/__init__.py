@@ -18,7 +18,22 @@ from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.agent_settings import AgentSettings, Criterion
 
 __all__ = [
-    "AgentSettings", "Criterion", "Loaded", "Problem", "Settings", "SettingsError", "accounting", "build", "configure",
-    "current_pipeline", "default_pipeline", "disable", "enable", "flush", "load_settings", "reload",
-    "set_current_pipeline", "shutdown",
-]  # fmt: skip
+    "AgentSettings",
+    "Criterion",
+    "Loaded",
+    "Problem",
+    "Settings",
+    "SettingsError",
+    "accounting",
+    "build",
+    "configure",
+    "current_pipeline",
+    "default_pipeline",
+    "disable",
+    "enable",
+    "flush",
+    "load_settings",
+    "reload",
+    "set_current_pipeline",
+    "shutdown",
+]

@@ -13,9 +13,9 @@ class BenchmarkSettings(FrozenSettings):
     """A named benchmark: a dataset, the evaluators of the settings or of an agent, and objectives.
 
     Attributes:
-        dataset: Files of inputs as `agenteval-otel evaluate` reads them; relative to the working
+        dataset: Files of inputs as `agenteval-otel evaluate` reads them, relative to the working
             directory.
-        run: ``module:function`` that makes the answers; without one the dataset has them.
+        run: ``module:function`` that makes the answers. Without one the dataset has them.
         columns: Columns of the dataset by the fields that they hold, such as
             ``{prompt: question}``.
         agent: The agent whose evaluators and criteria apply.

@@ -59,9 +59,10 @@ def of_every_pipeline(
     conversations: ConversationSettings | None = None,
 ) -> list[MakeCapability]:
     """Return what makes the capabilities that every pipeline has."""
+    objectives = ObjectiveSettings(breach, on_breach, on_recovery)
     return [
         Conversations.made_by(conversations or ConversationSettings()),
-        Objectives.made_by(ObjectiveSettings(breach, on_breach, on_recovery)),
+        Objectives.made_by(objectives),
         JudgeHealth.made_by(judge_health or JudgeHealthSettings()),
     ]
 

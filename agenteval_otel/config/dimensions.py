@@ -1,5 +1,6 @@
-"""The metric dimensions of the settings: which annotations metrics have, and how many values of
-each.
+"""The metric dimensions of the settings.
+
+They are the annotations that metrics have, and how many values of each.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ from agenteval_otel.semconv import MAX_DIMENSION_VALUES, USER_ID
 
 def load_dimensions(values: object) -> Any:
     """Return the number of values of each dimension, by its attribute."""
-    if not isinstance(values, list | tuple | Mapping) or not all(
-        isinstance(name, str) for name in values
-    ):
-        expected = (
-            "expected a list of names, or a mapping of names to how many values each may have"
-        )
+    expected = "expected a list of names, or a mapping of names to how many values each may have"
+    if not isinstance(values, list | tuple | Mapping):
+        raise ConfigurationError(expected, path="metric_dimensions")
+    if not all(isinstance(name, str) for name in values):
         raise ConfigurationError(expected, path="metric_dimensions")
     limits = values if isinstance(values, Mapping) else dict.fromkeys(values, MAX_DIMENSION_VALUES)
     loaded: dict[str, Any] = {}
@@ -31,13 +30,10 @@ def load_dimensions(values: object) -> Any:
             problems += failure.problems
             continue
         loaded[attribute] = limit
-        if attribute == USER_ID or isinstance(limit, bool):
-            wrong = (
-                "an id of users makes a series of each"
-                if attribute == USER_ID
-                else f"expected a number: {limit}"
-            )
-            problems.append(("metric_dimensions", f"{name}: {wrong}"))
+        if attribute == USER_ID:
+            problems.append(("metric_dimensions", f"{name}: an id of users makes a series of each"))
+        elif isinstance(limit, bool):
+            problems.append(("metric_dimensions", f"{name}: expected a number: {limit}"))
     if problems:
         raise ConfigurationError.of(problems)
     return loaded

@@ -1,5 +1,6 @@
-"""Erasing what this process and its storage hold of a person, of a conversation, or of before a
-time.
+"""Erasure of what this process and its storage hold.
+
+An erasure is of a person, of a conversation, or of everything before a time.
 """
 
 from __future__ import annotations
@@ -51,19 +52,15 @@ def erase(
         ConfigurationError: Not exactly one of them was given, or its value is wrong.
     """
     fields = {"conversation": conversation, "user": user, "before": before}
-    erasure = erasure_of(
-        {name: value for name, value in fields.items() if value is not None}, current_settings()
-    )
+    fields_given = {name: value for name, value in fields.items() if value is not None}
+    erasure = erasure_of(fields_given, current_settings())
     pipeline = default_pipeline()
     learn_conversations(pipeline.providers, erasure)
     counts, is_delivered = _erase_waiting(erasure)
     places = [ErasedPlace(f"this process: {name}", count) for name, count in counts.items()]
     if not is_delivered:
-        places.append(
-            ErasedPlace(
-                "this process", problem="not everything was delivered in time: run this again"
-            )
-        )
+        problem = "not everything was delivered in time: run this again"
+        places.append(ErasedPlace("this process", problem=problem))
     caches = erase_caches(current_settings(), erasure)
     return (*places, *caches, *erase_stored(pipeline.providers, erasure))
 
@@ -120,16 +117,20 @@ def erase_stored(
         try:
             places.append(provider.erase(erasure, dry_run=dry_run))
         except Exception as error:
-            places.append(
-                ErasedPlace(getattr(provider, "place", provider.type), problem=_problem(error))
-            )
+            name = getattr(provider, "place", provider.type)
+            places.append(ErasedPlace(name, problem=_problem(error)))
     return places
 
 
 def judges_in(settings: Settings) -> list[Any]:
     """Return the judges of all evaluators, those of single agents too."""
-    of_agents = (part for agent in settings.agents.values() for part in agent.evaluators or ())
-    return [judge for part in (*settings.evaluators, *of_agents) for _, judge in judges_of(part)]
+    evaluators = [*settings.evaluators]
+    for agent in settings.agents.values():
+        evaluators.extend(agent.evaluators or ())
+    judges: list[Any] = []
+    for evaluator in evaluators:
+        judges.extend(judge for _, judge in judges_of(evaluator))
+    return judges
 
 
 def erase_caches(
@@ -140,10 +141,9 @@ def erase_caches(
     They quote answers without an id, so all are erased, or those before a time.
     """
     caches = [judge.cache for judge in judges_in(settings)]
+    paths = [cache.path for cache in caches if cache is not None and cache.path is not None]
     places = []
-    for path in dict.fromkeys(
-        cache.path for cache in caches if cache is not None and cache.path is not None
-    ):
+    for path in dict.fromkeys(paths):
         try:
             count = erase_verdicts_of(path, _verdicts_before(erasure), dry_run=dry_run)
             places.append(ErasedPlace(f"{path} (verdicts of judges)", count))
@@ -174,11 +174,15 @@ def hidden_ids(settings: Settings, erasure: Erasure) -> list[str]:
     redaction = Redaction(settings.redactors)
     ids = [("conversation_id", id) for id in sorted(erasure.conversations)]
     ids += [("user_id", id) for id in sorted(erasure.users) if settings.user_id == "plain"]
-    return [
-        f"{name} is stored redacted, as others are ({shown}): only --before reaches such results"
-        for name, id in ids
-        if (shown := redaction.text(id, name)) != id
-    ]
+    reasons = []
+    for name, id in ids:
+        shown = redaction.text(id, name)
+        if shown != id:
+            reasons.append(
+                f"{name} is stored redacted, as others are ({shown}): "
+                f"only --before reaches such results"
+            )
+    return reasons
 
 
 def _verdicts_before(erasure: Erasure) -> float:
@@ -186,4 +190,6 @@ def _verdicts_before(erasure: Erasure) -> float:
 
 
 def _problem(error: Exception) -> str:
-    return f"not erased: {error if isinstance(error, StorageError | OSError) else type(error).__name__}"
+    if isinstance(error, StorageError | OSError):
+        return f"not erased: {error}"
+    return f"not erased: {type(error).__name__}"

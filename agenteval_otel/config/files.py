@@ -19,10 +19,11 @@ from agenteval_otel.runtime.text import without_duplicates
 
 MAX_BYTES = 256 * 1024
 _WORDS = {
-    form: value
-    for word, value in (("true", True), ("false", False), ("null", None))
-    for form in (word, word.title(), word.upper())
-} | {"~": None, "": None}
+    "true": True, "True": True, "TRUE": True,
+    "false": False, "False": False, "FALSE": False,
+    "null": None, "Null": None, "NULL": None,
+    "~": None, "": None,
+}  # fmt: skip
 _INT = re.compile(r"[-+]?[0-9]{1,4000}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _LINE = re.compile(r" \(at line (\d+), column \d+\)")
@@ -44,7 +45,8 @@ class _Loader(yaml.SafeLoader):
         event = self.peek_event()  # type: ignore[no-untyped-call]
         if (tag := getattr(event, "tag", None)) is not None:
             raise _Error(f"tags are not allowed, found {tag[:40]!r}", event)
-        self.depth, self.nodes = self.depth + 1, self.nodes + 1
+        self.depth += 1
+        self.nodes += 1
         if self.depth > 2 * MAX_DEPTH:  # `_Converter` checks the exact limit
             raise _Error(_TOO_DEEP, event)
         if self.nodes > 2 * MAX_VALUES:
@@ -62,7 +64,8 @@ def load_yaml(text: str, name: str) -> tuple[Any, dict[str, str]]:
     try:
         node = _Loader(text).get_single_node()
         converter = _Converter(name)
-        return None if node is None else converter.value(node), converter.origins
+        value = None if node is None else converter.value(node)
+        return value, converter.origins
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}" if mark is not None else name
@@ -75,7 +78,7 @@ def load_yaml(text: str, name: str) -> tuple[Any, dict[str, str]]:
 
 
 class _Converter:
-    """Nodes to values; an alias is converted again for each use, and counted."""
+    """Converts nodes to values. An alias is converted again for each use, and counted."""
 
     def __init__(self, name: str) -> None:
         self.origins: dict[str, str] = {}
@@ -95,23 +98,19 @@ class _Converter:
                 self._entry(item, item, path_of(path, i), (*outer, node))
                 for i, item in enumerate(node.value)
             ]
-        return (
-            self._mapping(node, path, (*outer, node))
-            if isinstance(node, MappingNode)
-            else _scalar(node)
-        )
+        if isinstance(node, MappingNode):
+            return self._mapping(node, path, (*outer, node))
+        return _scalar(node)
 
     def _entry(self, where: Node, node: Node, path: str, outer: tuple[Node, ...]) -> Any:
         self.origins[path] = f"{self._name}:{where.start_mark.line + 1}"
         return self.value(node, path, outer)
 
     def _mapping(self, node: MappingNode, path: str, outer: tuple[Node, ...]) -> dict[str, Any]:
-        merged = [value for key, value in node.value if _is_merge(key)]
-        bases = [
-            base
-            for value in merged
-            for base in (value.value if isinstance(value, SequenceNode) else [value])
-        ]
+        bases: list[Node] = []
+        for key, value in node.value:
+            if _is_merge(key):
+                bases += value.value if isinstance(value, SequenceNode) else [value]
         values: dict[str, Any] = {}
         for base in reversed(bases):
             if not isinstance(base, MappingNode):
@@ -149,7 +148,10 @@ def _scalar(node: Node) -> Any:
         return _WORDS[text]
     if _INT.fullmatch(text):
         return int(text)
-    return float(text) if _FLOAT.fullmatch(text) and math.isfinite(float(text)) else text
+    if _FLOAT.fullmatch(text):
+        number = float(text)
+        return number if math.isfinite(number) else text
+    return text
 
 
 def read_file(path: str | os.PathLike[str]) -> Tree:
@@ -180,11 +182,9 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
             "the file is empty; settings that change nothing are {}", path=name
         )
     if not isinstance(values, dict):
-        kind = (
-            "a list"
-            if isinstance(values, list)
-            else f"{type(values).__name__} {str(values)[:40]!r}"
-        )
+        kind = "a list"
+        if not isinstance(values, list):
+            kind = f"{type(values).__name__} {str(values)[:40]!r}"
         raise ConfigurationError(f"expected a mapping of settings, found {kind}", path=name)
     try:
         json.dumps(values, ensure_ascii=False).encode()
@@ -195,7 +195,9 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
 
 
 def _of_agent(tree: Tree, name: str) -> Tree:
-    """Return the block ``evaluation`` of an AgentDock agent's definition, and any other tree as it is.
+    """Return the block ``evaluation`` of an AgentDock agent's definition.
+
+    Any other tree is returned as it is.
 
     The rest of a definition (nodes, prompts, chat settings) says nothing about evaluation.
     """
@@ -287,4 +289,6 @@ def _checked(value: object, name: str, depth: int) -> Any:
         return {key: _checked(item, name, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
         return [_checked(item, name, depth + 1) for item in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

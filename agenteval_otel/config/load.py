@@ -1,5 +1,7 @@
-"""`Settings` from defaults, a file, its profile, variables ``AGENTEVAL_*`` and arguments, in rising
-precedence.
+"""`Settings` from all their sources.
+
+They are, in rising precedence: defaults, a file, its profile, variables ``AGENTEVAL_*`` and
+arguments.
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ _SETTINGS = "AGENTEVAL_SETTINGS"
 _PROFILE = "AGENTEVAL_PROFILE"
 # of the Partnership Agent's settings, ``{"Evaluation": {"Enabled": true}}``
 _SECTION = "Evaluation"
+_SECTION_FIELDS = frozenset({"Enabled", "LogToConsole"})
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
 _BEGINNING = 12
 _WHOLE_WORD = 8
 
 
 class Problem(NamedTuple):
-    """One problem in the settings; `origin` is ``settings.yaml:12``, a variable, or None for
-    arguments in code.
+    """One problem in the settings.
+
+    `origin` is ``settings.yaml:12``, a variable, or None for arguments in code.
     """
 
     origin: str | None
@@ -45,9 +49,9 @@ class SettingsError(ConfigurationError):
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.located = tuple(problems)
         lines = [str(problem) for problem in self.located]
-        super().__init__(
-            lines[0] if len(lines) == 1 else f"{len(lines)} problems:\n  " + "\n  ".join(lines)
-        )
+        if len(lines) > 1:
+            lines.insert(0, f"{len(lines)} problems:")
+        super().__init__("\n  ".join(lines))
         self.problems = tuple(
             (problem.path or problem.origin, problem.message) for problem in self.located
         )
@@ -55,7 +59,10 @@ class SettingsError(ConfigurationError):
 
 
 class Variable(NamedTuple):
-    """A variable of the environment that overrides a setting; `shown` is its value without secrets."""
+    """A variable of the environment that overrides a setting.
+
+    `shown` is its value without secrets.
+    """
 
     name: str
     path: str
@@ -63,8 +70,9 @@ class Variable(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """Settings, and their sources: the merged tree with the values of variables, the file and its
-    profiles.
+    """Settings, and their sources.
+
+    The sources are the merged tree with the values of variables, the file and its profiles.
     """
 
     settings: Settings
@@ -94,7 +102,9 @@ def load_settings(
     """
     environment = os.environ if environment is None else environment
     fields = fields or {}
-    source = path if path is not None else environment.get(_SETTINGS, "").strip() or None
+    source = path
+    if source is None:
+        source = environment.get(_SETTINGS, "").strip() or None
     chosen = profile or environment.get(_PROFILE, "").strip() or None
     warnings: list[str] = []
     if source is None and chosen is not None and profile is None:
@@ -107,15 +117,12 @@ def load_settings(
             f"{name} of an AgentDock document goes into the results of `evaluate` only"
             for name in ignored
         ]
-    if isinstance(section := tree.values.get(_SECTION), dict) and {*section} <= {
-        "Enabled",
-        "LogToConsole",
-    }:
+    section = tree.values.get(_SECTION)
+    if isinstance(section, dict) and section.keys() <= _SECTION_FIELDS:
         tree = _without_section(tree, section)
     profiles = _profiles_of(tree)
-    tree = _with_profile(
-        tree, profiles, chosen, None if source is None else os.path.basename(source)
-    )
+    file_name = None if source is None else os.path.basename(source)
+    tree = _with_profile(tree, profiles, chosen, file_name)
     try:
         overrides, variables, secrets, unknown = _read_variables(environment, tree)
     except ConfigurationError as error:
@@ -130,12 +137,12 @@ def load_settings(
     return Loaded(
         settings,
         tree,
-        None if source is None else os.fspath(source),
-        chosen,
-        tuple(profiles),
-        tuple(variables),
-        (*unknown, *warnings),
-        frozenset(secrets),
+        file=None if source is None else os.fspath(source),
+        profile=chosen,
+        profiles=tuple(profiles),
+        variables=tuple(variables),
+        warnings=(*unknown, *warnings),
+        secrets=frozenset(secrets),
     )
 
 
@@ -160,8 +167,9 @@ def _read(source: str | os.PathLike[str], *, by_variable: bool = False) -> Tree:
 
 
 def _in_our_form(document: Tree) -> tuple[Tree, list[str]]:
-    """Return an AgentDock run configuration as a settings tree, and the fields that settings
-    ignore.
+    """Return an AgentDock run configuration as a settings tree.
+
+    Return with it the fields that settings ignore.
     """
     try:
         check_one_form(document.values)
@@ -202,16 +210,14 @@ def _profiles_of(tree: Tree) -> dict[str, Any]:
     profiles = tree.values.get("profiles")
     if profiles is None:
         return {}
-    named = (
-        {f"profiles.{name}": profile for name, profile in profiles.items()}
-        if isinstance(profiles, dict)
-        else {}
-    )
-    problems: Problems = [
-        (path, f"expected a mapping of settings, found {type(value).__name__}")
-        for path, value in {"profiles": profiles, **named}.items()
-        if not isinstance(value, dict)
-    ]
+    mappings = {"profiles": profiles}
+    if isinstance(profiles, dict):
+        mappings |= {f"profiles.{name}": profile for name, profile in profiles.items()}
+    problems: Problems = []
+    for path, value in mappings.items():
+        if not isinstance(value, dict):
+            wrong = f"expected a mapping of settings, found {type(value).__name__}"
+            problems.append((path, wrong))
     if problems:
         raise located(ConfigurationError.of(problems), tree)
     return dict(profiles)
@@ -220,12 +226,13 @@ def _profiles_of(tree: Tree) -> dict[str, Any]:
 def _with_profile(
     tree: Tree, profiles: Mapping[str, Any], chosen: str | None, file: str | None
 ) -> Tree:
-    """Return the tree with the profile on top. What is not a setting is left out: profiles, and a
-    schema for editors.
+    """Return the tree with the profile on top.
+
+    What is not a setting is left out: profiles, and a schema for editors.
     """
-    base = tree._replace(
-        values={key: tree.values[key] for key in tree.values if key not in ("profiles", "$schema")}
-    )
+    no_settings = ("profiles", "$schema")
+    settings = {key: value for key, value in tree.values.items() if key not in no_settings}
+    base = tree._replace(values=settings)
     if chosen is None:
         return base
     path = f"profiles.{chosen}"
@@ -242,8 +249,9 @@ def _with_profile(
 def _read_variables(
     environment: Mapping[str, str], base: Tree
 ) -> tuple[Tree, list[Variable], set[str], list[str]]:
-    """Return what to merge over the file's tree, the variables in force, their secrets, and
-    warnings. The warnings are of unknown names.
+    """Return what to merge over the file's tree.
+
+    Return with it the variables in force, their secrets, and warnings of unknown names.
 
     Variables are such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``. Empty ones
     are ignored. A value that begins with ``[`` or ``{`` is YAML. If it is not, `ConfigurationError`
@@ -265,7 +273,8 @@ def _read_variables(
         if not name.startswith(_PREFIX) or name in (_SETTINGS, _PROFILE) or not text:
             continue
         keys = name[len(_PREFIX) :].lower().split("__")
-        keys = ["enabled"] if keys == [_SECTION.lower(), "enabled"] else keys
+        if keys == [_SECTION.lower(), "enabled"]:
+            keys = ["enabled"]
         if keys[0] not in Settings.model_fields or not all(keys):  # another program may own it
             known = [_PREFIX + setting.upper() for setting in Settings.model_fields]
             warnings.append(
@@ -280,7 +289,8 @@ def _read_variables(
                 section[key] = {}
             section = section[key]
             origins[".".join(keys[:depth])] = name
-        section[keys[-1]] = value = map_texts(_value_of(text, name, path), collected, path)
+        value = map_texts(_value_of(text, name, path), collected, path)
+        section[keys[-1]] = value
         origins |= dict.fromkeys((path, *paths_of(value, path)), name)
         shown = MASK if _has_secret(path) else mask_text(text)
         variables.append(Variable(name, path, shown))
@@ -288,16 +298,17 @@ def _read_variables(
 
 
 def _spelled(keys: list[str], base: object) -> list[str]:
-    """Return the keys as the file writes them: its names, such as an agent's, match in any
-    spelling.
+    """Return the keys as the file writes them.
+
+    The file's names, such as an agent's, match in any spelling.
     """
     spelled = []
     for key in keys:
         known = base if isinstance(base, dict) else {}
-        spelled.append(
-            next((name for name in known if re.sub(r"\W", "_", name).lower() == key), key)
-        )
-        base = known.get(spelled[-1])
+        matches = (name for name in known if re.sub(r"\W", "_", name).lower() == key)
+        spelling = next(matches, key)
+        spelled.append(spelling)
+        base = known.get(spelling)
     return spelled
 
 
@@ -360,7 +371,8 @@ def _validated(
 ) -> Settings:
     known = sorted([*Settings.model_fields, "profiles"])  # `Settings` does not know profiles
     unknown = [key for key in tree.values if key not in known]
-    problems = [*problems, *((key, f"unknown field{known_choices(key, known)}") for key in unknown)]
+    unknown_fields = [(key, f"unknown field{known_choices(key, known)}") for key in unknown]
+    problems = [*problems, *unknown_fields]
     paths = {path for path, _ in problems}
     known_fields = {key: value for key, value in tree.values.items() if key not in unknown}
     try:
@@ -400,15 +412,23 @@ def hide(text: str, secrets: Iterable[str]) -> str:
     The secrets are looked for as they are and as `repr` shows them. Those below eight characters
     are looked for as whole words only.
     """
-    secrets = {
-        form for secret in secrets if secret.strip() for form in (secret, repr(secret)[1:-1])
-    }
+    forms: set[str] = set()
     for secret in secrets:
-        if len(secret) < _WHOLE_WORD:
-            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
-    secrets = {secret for secret in secrets if len(secret) >= _WHOLE_WORD}
-    for secret in secrets:
-        while len(secret) > _BEGINNING and (at := text.find(secret[:_BEGINNING])) >= 0:
-            shown = os.path.commonprefix([text[at:], secret])  # noqa: RUF071 - of texts, by character
-            text = text[:at] + MASK + text[at + len(shown) :]
-    return mask_known(text, secrets)
+        if secret.strip():
+            forms |= {secret, repr(secret)[1:-1]}
+    for form in forms:
+        if len(form) < _WHOLE_WORD:
+            text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, text)
+    long_forms = {form for form in forms if len(form) >= _WHOLE_WORD}
+    for form in long_forms:
+        if len(form) > _BEGINNING:
+            text = _without_beginnings(text, form)
+    return mask_known(text, long_forms)
+
+
+def _without_beginnings(text: str, secret: str) -> str:
+    """Return the text with every beginning of the secret masked, as far as the two are equal."""
+    while (at := text.find(secret[:_BEGINNING])) >= 0:
+        shown = os.path.commonprefix([text[at:], secret])  # noqa: RUF071 - of texts, by character
+        text = text[:at] + MASK + text[at + len(shown) :]
+    return text

@@ -1,5 +1,6 @@
-"""The current pipeline of the process, and its verbs: `configure`, `reload`, `disable`, `flush` and
-others.
+"""The current pipeline of the process, and its verbs.
+
+The verbs are `configure`, `reload`, `disable`, `flush` and others.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -48,8 +49,9 @@ class _Request(NamedTuple):  # of `configure`, for `reload`
 
 
 class _State:
-    """The last configuration, guarded by the lock; and the kill switch, which signal handlers set
-    without it.
+    """Holds the last configuration, and the kill switch.
+
+    The lock guards the configuration. Signal handlers set the kill switch without the lock.
     """
 
     def __init__(self) -> None:
@@ -135,18 +137,25 @@ def build(
     One that is not `is_live` has the evaluators of the settings also where answers are evaluated in
     the sidecar. Raises `ConfigurationError` if no handler could use them.
     """
-    chosen = settings.chosen_sampler
-    events = _event_stream(settings) if is_live and settings.evaluate_in == "sidecar" else None
-    own = settings if events is None else _without_evaluation(settings)
+    sampler = settings.chosen_sampler
+    if sampler is None:
+        sampler = _default_sampler(settings)
+    if is_live and settings.evaluate_in == "sidecar":
+        events = _event_stream(settings)
+        own = _without_evaluation(settings)
+    else:
+        events = None
+        own = settings
+    agents = {
+        name: agent.model_copy(update={"criteria": own.criteria_of(name)})
+        for name, agent in own.agents.items()
+    }
     handlers = Handlers(
-        sampler=chosen if chosen is not None else _default_sampler(settings),
+        sampler=sampler,
         evaluators=own.evaluators,
         criteria=own.criteria_of(),
         escalation=own.escalation,
-        agents={
-            name: agent.model_copy(update={"criteria": own.criteria_of(name)})
-            for name, agent in own.agents.items()
-        },
+        agents=agents,
         storage=own.storage,
         telemetry=settings.telemetry,
         telemetry_off=telemetry_switched_off(os.environ),
@@ -155,6 +164,10 @@ def build(
         aggregation=settings.aggregation,
         metric_dimensions=settings.metric_dimensions,
     )
+    if settings.user_id == "plain":
+        user_id: Callable[[str], str] = str
+    else:
+        user_id = partial(hashed, salt=settings.user_id_salt)
     pipeline = Pipeline(
         handlers,
         dispatcher=settings.dispatcher,
@@ -165,7 +178,7 @@ def build(
         load_shedding=settings.load_shedding,
         sampling=settings.sampling,
         shutdown_timeout_s=settings.shutdown_timeout_s,
-        user_id=str if settings.user_id == "plain" else partial(hashed, salt=settings.user_id_salt),
+        user_id=user_id,
         capabilities=capabilities_of(settings, own, events),
     )
     if settings.feedback_window_s:
@@ -184,19 +197,22 @@ def build(
     names.agents.know(settings.routes.values())
     names.criteria.know(_own_criteria(settings))
     MEMORY.max_bytes = settings.max_waiting_bytes
-    MEMORY.encoded_batches.max_bytes = MEMORY.events.max_bytes = settings.export.max_bytes
+    MEMORY.encoded_batches.max_bytes = settings.export.max_bytes
+    MEMORY.events.max_bytes = settings.export.max_bytes
     return pipeline
 
 
 def _own_criteria(settings: Settings) -> set[str]:
     """Return the criteria that the settings name, also those that people or decorators score."""
     sets = [*settings.criteria.values()]
-    named = {*settings.functions, *settings.judge_health.feedback}
+    names = {*settings.functions, *settings.judge_health.feedback}
     for agent in settings.agents.values():
-        named.update(agent.functions)
+        names.update(agent.functions)
         if agent.criteria is not None and not isinstance(agent.criteria, str):
             sets.append(agent.criteria)
-    return named | {criterion.name for criteria in sets for criterion in criteria}
+    for criteria in sets:
+        names.update(criterion.name for criterion in criteria)
+    return names
 
 
 def _event_stream(settings: Settings) -> EventStream:
@@ -226,6 +242,7 @@ def _without_evaluation(settings: Settings) -> Settings:
         name: agent.model_copy(update={"evaluators": None, "criteria": None, "escalation": None})
         for name, agent in settings.agents.items()
     }
+    emitting = tuple(part for part in settings.storage if hasattr(type(part), "emitter"))
     return settings.model_copy(
         update={
             "evaluators": (),
@@ -233,7 +250,7 @@ def _without_evaluation(settings: Settings) -> Settings:
             "ground_truth": None,
             "escalation": None,
             "agents": agents,
-            "storage": tuple(part for part in settings.storage if hasattr(type(part), "emitter")),
+            "storage": emitting,
             "breach": BreachSettings(),
             "judge_health": JudgeHealthSettings(enabled=False),
             "on_breach": None,
@@ -244,10 +261,9 @@ def _without_evaluation(settings: Settings) -> Settings:
 
 def _default_sampler(settings: Settings) -> Sampler:
     """Return a rate limit, per conversation if any evaluator evaluates whole conversations."""
-    every = [
-        *settings.evaluators,
-        *(part for agent in settings.agents.values() for part in agent.evaluators or ()),
-    ]
+    every = [*settings.evaluators]
+    for agent in settings.agents.values():
+        every.extend(agent.evaluators or ())
     if any(evaluator.evaluates == "conversation" for evaluator in every):
         return ConversationSampler(sampler=RateLimitSampler())
     return RateLimitSampler()
@@ -265,8 +281,9 @@ def build_loaded(loaded: Loaded, *, is_live: bool = False) -> Pipeline:
 
 
 def run_fields(settings: Settings, pipeline: Pipeline, agent: str | None = None) -> dict[str, Any]:
-    """Return the fields of an `EvaluationRunConfig` that evaluates as the pipeline of these
-    settings does.
+    """Return the fields of an `EvaluationRunConfig` for these settings.
+
+    It evaluates as the pipeline of the settings does.
     """
     runner = pipeline.handler(agent or "").runner
     return {
@@ -336,11 +353,8 @@ def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
     unused = [provider for provider in before.providers if id(provider) not in used]
     # A stream that ended late may have reopened its old pipeline's exporter: closed with the next
     # change.
-    reopened = [
-        provider
-        for provider in _CLOSED
-        if id(provider) not in used and all(provider is not other for other in unused)
-    ]
+    of_both = {id(provider) for provider in (*before.providers, *after.providers)}
+    reopened = [provider for provider in _CLOSED if id(provider) not in of_both]
     emitting = [
         provider
         for provider in unused
@@ -434,13 +448,11 @@ def _reload_once() -> bool:
                 "nothing to read again: no settings yet, or Settings made in code"
             )
         loaded = _load(request)
-        settings = loaded.settings if before is None else _keeping(loaded.settings, before)
+        settings = loaded.settings
+        if before is not None:
+            settings = _keeping(settings, before)
         running = current_pipeline()
-        if (
-            before is not None
-            and running is not None
-            and settings == before.model_copy(update={"enabled": settings.enabled})
-        ):
+        if running is not None and _only_the_switch_differs(settings, before):
             running.enabled = settings.enabled and not _STATE.is_off
         else:
             _apply(loaded._replace(settings=settings))
@@ -456,6 +468,13 @@ def _reload_once() -> bool:
         return False
 
 
+def _only_the_switch_differs(settings: Settings, before: Settings | None) -> bool:
+    """Tell whether the settings equal the old ones, `enabled` aside."""
+    if before is None:
+        return False
+    return settings == before.model_copy(update={"enabled": settings.enabled})
+
+
 def _load(request: Settings | _Request) -> Loaded:
     if isinstance(request, Settings):
         return Loaded(request)
@@ -468,10 +487,9 @@ def _load(request: Settings | _Request) -> Loaded:
 def _apply(loaded: Loaded) -> None:
     """Build, swap, and close what is not used any more."""
     before = current_pipeline()
+    accounting = None if before is None else before.accounting
     try:
-        pipeline = build(
-            loaded.settings, accounting=None if before is None else before.accounting, is_live=True
-        )
+        pipeline = build(loaded.settings, accounting=accounting, is_live=True)
         replaced = _swap(pipeline)  # each handler prepares the models that it asks
         if _PREPARING:
             prepare_models("settings", loaded.settings.storage, "storage")
@@ -494,22 +512,29 @@ def _keeping(settings: Settings, before: Settings) -> Settings:
 
     Those have connections, limits and budgets.
     """
-    kept: dict[str, Any] = {
-        name: getattr(before, name)
-        for name in ("sampler", "telemetry", "ground_truth")
-        if getattr(settings, name) == getattr(before, name)
-    }
+    kept: dict[str, Any] = {}
+    for name in ("sampler", "telemetry", "ground_truth"):
+        old_part = getattr(before, name)
+        if getattr(settings, name) == old_part:
+            kept[name] = old_part
     for name in ("storage", "evaluators"):
-        old = getattr(before, name)
-        kept[name] = tuple(
-            next((known for known in old if type(known) is type(part) and known == part), part)
-            for part in getattr(settings, name)
-        )
-    kept["agents"] = {
-        name: before.agents[name] if before.agents.get(name) == agent else agent
-        for name, agent in settings.agents.items()
-    }
+        old_parts = getattr(before, name)
+        kept[name] = tuple(_kept_or_new(part, old_parts) for part in getattr(settings, name))
+    agents = dict(settings.agents)
+    for name, agent in settings.agents.items():
+        old_agent = before.agents.get(name)
+        if old_agent is not None and old_agent == agent:
+            agents[name] = old_agent
+    kept["agents"] = agents
     return settings.model_copy(update=kept)
+
+
+def _kept_or_new(part: object, old_parts: Iterable[object]) -> object:
+    """Return the old part that equals the new one, or the new part if there is no such."""
+    for old_part in old_parts:
+        if type(old_part) is type(part) and old_part == part:
+            return old_part
+    return part
 
 
 @contextmanager
@@ -552,8 +577,9 @@ def enable() -> None:
     """
     _STATE.is_off = False
     pipelines = [*_STATE.switched_off]  # they were on before
+    running = current_pipeline()
     with suppress(ConfigurationError):
-        if (running := current_pipeline()) is not None and enabled_by_variable():
+        if running is not None and enabled_by_variable():
             pipelines.append(running)
     for pipeline in pipelines:
         pipeline.enabled = True
@@ -595,17 +621,19 @@ def deliver(timeout_s: float) -> bool:
 
 
 def export_results(timeout_s: float) -> bool:
-    """Wait until the results of what was evaluated are exported and stored, without the metrics, those
-    of replaced pipelines too. Calls that wait for their evaluation go on waiting.
+    """Wait until the results of what was evaluated are exported and stored.
+
+    The results of replaced pipelines are exported too, metrics are not. Calls that wait for their
+    evaluation go on waiting.
     """
     deadline = time.monotonic() + timeout_s
     pipelines = [*filter(_has_work, _RETIRED), default_pipeline()]
-    return all(
-        [
-            pipeline.export(max(0.0, deadline - time.monotonic()), with_metrics=False)
-            for pipeline in pipelines
-        ]
-    )
+    is_complete = True
+    for pipeline in pipelines:  # each of them, also after one that did not export everything
+        left_s = max(0.0, deadline - time.monotonic())
+        if not pipeline.export(left_s, with_metrics=False):
+            is_complete = False
+    return is_complete
 
 
 def shutdown(timeout_s: float = 2.0) -> bool:

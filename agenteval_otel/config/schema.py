@@ -1,5 +1,6 @@
-"""The JSON Schema of settings files, for editors: every field that a file can express, and every
-registered type.
+"""The JSON Schema of settings files, for editors.
+
+It has every field that a file can express, and every registered type.
 """
 
 from __future__ import annotations
@@ -83,17 +84,18 @@ def writable_fields(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 def writable_types(contract: type[Component]) -> dict[str, type[Component]]:
     """Return the registered types of a contract that a file can express."""
-    return {
-        name: model
-        for name, model in sorted(contract.registry.items())
-        if writable_fields(model).keys()
-        >= {key for key, field in model.model_fields.items() if field.is_required()}
-    }
+    types = {}
+    for name, model in sorted(contract.registry.items()):
+        required = {key for key, field in model.model_fields.items() if field.is_required()}
+        if required <= writable_fields(model).keys():
+            types[name] = model
+    return types
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves placeholders for parts that are chosen by type, and marks fields that no file can
-    express.
+    """Leaves placeholders for parts that are chosen by type.
+
+    Marks fields that no file can express.
     """
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
@@ -106,16 +108,17 @@ class _Generator(GenerateJsonSchema):
             return {_CONTRACT: model.contract}
         described = super().model_schema(schema)
         texts = attributes_of(model)
-        properties = {
-            name: {**field_schema, **({"description": texts[name]} if name in texts else {})}
-            for name, field_schema in described.get("properties", {}).items()
+        properties = {}
+        for name, field_schema in described.get("properties", {}).items():
+            if _UNWRITABLE in str(field_schema):
+                continue
+            field = model.model_fields[name]
             # Fields that are left out of dumps and take anything are objects of the program.
-            if _UNWRITABLE not in str(field_schema)
-            and not (
-                model.model_fields[name].exclude is True
-                and model.model_fields[name].annotation is Any
-            )
-        }
+            if field.exclude is True and field.annotation is Any:
+                continue
+            properties[name] = dict(field_schema)
+            if name in texts:
+                properties[name]["description"] = texts[name]
         required = [name for name in described.get("required", ()) if name in properties]
         described |= {
             "description": summary_of(model),
@@ -182,14 +185,12 @@ class _Schema:
             choices.append({"type": "string", "pattern": contract.text_pattern})
         return {"anyOf": choices} if choices else {"not": {}}
 
+    def _is_hidden(self, schema: object) -> bool:
+        return isinstance(schema, Mapping) and schema.get("$ref") in self._hidden
+
     def _with_choices(self, schema: object) -> Any:
         if isinstance(schema, list):
-            shown = [
-                item
-                for item in schema
-                if not (isinstance(item, Mapping) and item.get("$ref") in self._hidden)
-            ]
-            return [self._with_choices(item) for item in shown]
+            return [self._with_choices(item) for item in schema if not self._is_hidden(item)]
         if not isinstance(schema, Mapping):
             return schema
         if _CONTRACT in schema:
@@ -206,7 +207,9 @@ class _Schema:
 
 
 def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
-    return {**schema, **({"description": like["description"]} if "description" in like else {})}
+    if "description" not in like:
+        return dict(schema)
+    return {**schema, "description": like["description"]}
 
 
 def _with_references(schema: object, key: str = "") -> Any:

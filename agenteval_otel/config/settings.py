@@ -6,7 +6,7 @@ One model for files and for code.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
@@ -101,8 +101,9 @@ def _load_provider(value: object, path: str) -> Any:
         raise ConfigurationError(
             f"{type(value).__name__} has no method save_result of its own", path=path
         )
-    is_provider = callable(getattr(value, "save_result", None))
-    return value if is_provider else resolve(EvaluationStorageProvider, value, path=path)
+    if callable(getattr(value, "save_result", None)):
+        return value
+    return resolve(EvaluationStorageProvider, value, path=path)
 
 
 def _load_telemetry(part: object) -> Any:
@@ -112,7 +113,9 @@ def _load_telemetry(part: object) -> Any:
     """
     if isinstance(part, str):
         part = {"endpoint": part}
-    return OtlpStorageProvider.load(part, path="telemetry") if isinstance(part, Mapping) else part
+    if not isinstance(part, Mapping):
+        return part
+    return OtlpStorageProvider.load(part, path="telemetry")
 
 
 _LOADERS: dict[str, Callable[[Any], Any]] = {
@@ -129,9 +132,17 @@ _LOADERS: dict[str, Callable[[Any], Any]] = {
 
 
 _OF_EVALUATION: Final = (
-    "aggregation", "criteria", "escalation", "evaluators", "functions", "ground_truth", "breach", "judge_health",
-    "on_breach", "on_recovery",
-)  # fmt: skip
+    "aggregation",
+    "criteria",
+    "escalation",
+    "evaluators",
+    "functions",
+    "ground_truth",
+    "breach",
+    "judge_health",
+    "on_breach",
+    "on_recovery",
+)
 
 
 class ExportSettings(FrozenSettings):
@@ -154,7 +165,7 @@ class NamesSettings(FrozenSettings):
             feedback) without series of their own are remembered, the latest. A name that comes
             often enough while it is remembered gets series of its own, if there is room.
         max_series: How many metric series such names, and the values of `metric_dimensions`, may
-            add. One in 25 is the number of names of each kind that may have their own; the rest
+            add. One in 25 is the number of names of each kind that may have their own. The rest
             counts under ``_other``.
     """
 
@@ -166,9 +177,9 @@ class Settings(SharedFields):
     """Defaults of all handlers, and how the process evaluates.
 
     Attributes:
-        enabled: The kill switch; ``AGENTEVAL_ENABLED=false`` sets it too. When off, calls count as
+        enabled: The kill switch. ``AGENTEVAL_ENABLED=false`` sets it too. When off, calls count as
             ``disabled``.
-        plugins: Modules to import before evaluators and other parts are looked up; entry points by
+        plugins: Modules to import before evaluators and other parts are looked up, entry points by
             their name. Nothing is loaded from an installed package unless it is listed here.
         aggregation: How the overall score of an answer is computed from its scores.
         criteria: Named criteria sets: what differs from the evaluators' own criteria. Handlers
@@ -178,7 +189,7 @@ class Settings(SharedFields):
         endpoint: Address of the sidecar: gRPC, or HTTP at the port `sidecar.http_port` or with a
             path. On another machine it must be ``https://``, and data is redacted before it is
             sent. `sidecar.token` is sent with it.
-        endpoint_ca: PEM file of the authorities that sign its certificate; by default the public
+        endpoint_ca: PEM file of the authorities that sign its certificate. By default the public
             ones.
         evaluators: Instances, functions (``module:function`` in a file), type names or
             ``{type: ...}`` mappings.
@@ -191,13 +202,13 @@ class Settings(SharedFields):
         sampling: Whether traces or calls are sampled, and how upstream sampling counts.
         escalation: Inexpensive evaluators run first, and their results decide which answers the
             expensive ones see. By default all see every sampled answer.
-        telemetry: Destination and content of the telemetry; on wherever a provider or an endpoint
-            is known.
-        storage: Storage providers that keep results in addition to telemetry; none by default. An
+        telemetry: Destination and content of the telemetry. It is on wherever a provider or an
+            endpoint is known.
+        storage: Storage providers that keep results in addition to telemetry, none by default. An
             ``otlp`` entry emits in place of `telemetry`, whose fields are its defaults.
         ground_truth: The store of the reference answers that evaluators compare with.
         redactors: Redactors, instances or ``{type: ...}`` mappings, for everything that leaves the
-            process. By default every built-in one; an empty list for none.
+            process. By default every built-in one. An empty list for none.
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load.
         export: What may wait for the receiver of our own exporters.
@@ -205,26 +216,26 @@ class Settings(SharedFields):
         max_waiting_bytes: Memory limit of all waiting data in this process: captured calls, open
             agent spans, results to be saved, encoded batches.
         breach: When a criterion of an agent counts as below its objective, and as recovered.
-        on_breach: The function to call on a breach, with an `ObjectiveCrossing`; sync or async, or
-            ``module:function``. It runs on its own thread; errors are counted.
+        on_breach: The function to call on a breach, with an `ObjectiveCrossing`: sync or async, or
+            ``module:function``. It runs on its own thread. Errors are counted.
         on_recovery: The function to call when the objective is met again.
         metric_dimensions: Annotations that the metrics of scores, results and weights have as
             attributes: up to four of ``gen_ai.prompt.name``, ``gen_ai.prompt.version``,
             ``deployment.environment.name`` and keys of tags. A list, or a mapping to the maximum
             number of values of each (default 16).
         user_id: How ``annotate(user_id=...)`` leaves the process: ``hashed`` or ``plain``.
-        user_id_salt: The secret key of that hash; it must be the same in all processes.
-        feedback_window_s: How long an unsampled call is kept, in seconds; it is evaluated after all
-            if its feedback is a complaint (sampling reason ``feedback``). At most 16 MiB of them; 0
+        user_id_salt: The secret key of that hash. It must be the same in all processes.
+        feedback_window_s: How long an unsampled call is kept, in seconds. It is evaluated after all
+            if its feedback is a complaint (sampling reason ``feedback``). At most 16 MiB of them. 0
             keeps none.
         ground_truth_window_s: How long an answer waits for `record_ground_truth`, in seconds, up to
-            30 days; evaluators that need it then run. At most 16 MiB of compressed answers, the
-            oldest go first; 0 keeps none.
+            30 days. Evaluators that need it then run. At most 16 MiB of compressed answers, the
+            oldest go first. 0 keeps none.
         agent_span: Which calls outside of any trace get an ``invoke_agent`` span: ``sampled``,
             ``always`` or ``never``.
         agent_span_end: ``background`` ends those spans on the background thread, with the results
-            if they are ready, if every span processor of the application is the SDK's batch processor;
-            ``caller`` when the handler returns.
+            if they are ready, if every span processor of the application is the SDK's batch
+            processor. ``caller`` when the handler returns.
         shutdown_timeout_s: How long the process's exit may wait for queued work, in seconds.
         handle_sigterm: On SIGTERM, deliver or count queued work within `shutdown_timeout_s`, then
             let the signal take its course: the host's handler is called, or without one the process
@@ -238,14 +249,14 @@ class Settings(SharedFields):
             models.
         conversations: How turns are put together for evaluators of conversations, and how many are
             kept.
-        calibration: File of the calibration records that `agenteval-otel calibrate` writes; it may
+        calibration: File of the calibration records that `agenteval-otel calibrate` writes. It may
             not be there yet.
         judge_health: How judges are watched: canaries with known answers, repeats, people, and the
             spread of scores.
         off_peak: When evaluators with ``schedule: off_peak`` run, and where answers wait until
             then.
-        capabilities: What else hears of every answer that is evaluated here: classes of yours or of other packages, by
-            the name of their entry point or as ``module:class``.
+        capabilities: What else hears of every answer that is evaluated here: classes of yours or of
+            other packages, by the name of their entry point or as ``module:class``.
         sidecar: Where `agenteval-otel serve` listens, and how much it keeps.
         benchmarks: What `agenteval-otel benchmark` runs, by the benchmark's name.
     """
@@ -327,16 +338,17 @@ class Settings(SharedFields):
 
     @model_validator(mode="after")
     def _keeps_content_private(self) -> Any:
-        if self.evaluate_in == "sidecar" and not (
-            self.is_endpoint_local or self.endpoint.startswith("https:")
-        ):
-            wrong = "conversations would cross the network for all to read: use https://, with endpoint_ca where the "
-            failure = ConfigurationError(
-                f"{wrong}certificate is your own, or a sidecar on this machine such as http://127.0.0.1:4327",
-                path="endpoint",
-            )
-            raise ComponentError(failure, of_model=True)
-        return self
+        if self.evaluate_in != "sidecar":
+            return self
+        if self.is_endpoint_local or self.endpoint.startswith("https:"):
+            return self
+        failure = ConfigurationError(
+            "conversations would cross the network for all to read: use https://, with endpoint_ca "
+            "where the certificate is your own, or a sidecar on this machine such as "
+            "http://127.0.0.1:4327",
+            path="endpoint",
+        )
+        raise ComponentError(failure, of_model=True)
 
     @field_validator("plugins", mode="after")
     @classmethod
@@ -366,15 +378,16 @@ class Settings(SharedFields):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Any:
-        missing: Problems = [
-            (
-                f"agents.{name}.criteria",
-                f"no criteria set {agent.criteria!r}{known_choices(agent.criteria, self.criteria)}",
-            )
-            for name, agent in self.agents.items()
-            if isinstance(agent.criteria, str) and agent.criteria not in self.criteria
-        ]
-        if problems := [*missing, *self._unfit_escalations()]:
+        problems: Problems = []
+        for name, agent in self.agents.items():
+            criteria = agent.criteria
+            if isinstance(criteria, str) and criteria not in self.criteria:
+                choices = known_choices(criteria, self.criteria)
+                problems.append(
+                    (f"agents.{name}.criteria", f"no criteria set {criteria!r}{choices}")
+                )
+        problems += self._unfit_escalations()
+        if problems:
             raise ComponentError(ConfigurationError.of(problems), of_model=True)
         return self
 
@@ -385,30 +398,15 @@ class Settings(SharedFields):
         criterion, and handlers may bring evaluators that call a model. An agent's escalation
         applies to the agent's evaluators.
         """
-        heirs = [agent for agent in self.agents.values() if agent.escalation is None]
-        every = [
-            *self.evaluators,
-            *(evaluator for agent in heirs for evaluator in agent.evaluators or ()),
-        ]
-        problems: Problems = []
-        for escalation, evaluators, path in (
-            (self.escalation, every, "escalation"),
-            *(
-                (
-                    agent.escalation,
-                    self.evaluators if agent.evaluators is None else agent.evaluators,
-                    f"agents.{name}.escalation",
-                )
-                for name, agent in self.agents.items()
-            ),
-        ):
-            if isinstance(escalation, Escalation):
-                try:
-                    check_escalation(
-                        escalation, evaluators, path=path, complete=path != "escalation"
-                    )
-                except ConfigurationError as failure:
-                    problems += failure.problems
+        every = [*self.evaluators]
+        for agent in self.agents.values():
+            if agent.escalation is None:
+                every.extend(agent.evaluators or ())
+        problems = _unfit_escalation(self.escalation, every, "escalation", complete=False)
+        for name, agent in self.agents.items():
+            evaluators = self.evaluators if agent.evaluators is None else agent.evaluators
+            path = f"agents.{name}.escalation"
+            problems += _unfit_escalation(agent.escalation, evaluators, path, complete=True)
         return problems
 
     @property
@@ -421,12 +419,11 @@ class Settings(SharedFields):
         own: list[str] = [name for name in _OF_EVALUATION if name in self.model_fields_set]
         if any(not hasattr(type(part), "emitter") for part in self.storage):
             own.append("storage")
-        return own + [
-            f"agents.{agent}.{name}"
-            for agent, entry in self.agents.items()
-            for name in ("evaluators", "criteria", "escalation")
-            if name in entry.model_fields_set
-        ]
+        for agent, entry in self.agents.items():
+            for name in ("evaluators", "criteria", "escalation"):
+                if name in entry.model_fields_set:
+                    own.append(f"agents.{agent}.{name}")
+        return own
 
     def criteria_of(self, agent: str | None = None) -> CriteriaSet:
         """Return the criteria set of an agent.
@@ -436,25 +433,40 @@ class Settings(SharedFields):
         entry = self.agents.get(agent) if agent is not None else None
         if entry is None or entry.criteria is None:
             return self.criteria.get("default", ())
-        return self.criteria[entry.criteria] if isinstance(entry.criteria, str) else entry.criteria
+        if isinstance(entry.criteria, str):
+            return self.criteria[entry.criteria]
+        return entry.criteria
 
     def criteria_path(self, agent: str | None = None) -> str:
         """Return the path of the criteria set that `criteria_of` returns."""
         entry = self.agents.get(agent) if agent is not None else None
         if entry is None or entry.criteria is None:
             return "criteria.default"
-        return (
-            f"criteria.{entry.criteria}"
-            if isinstance(entry.criteria, str)
-            else f"agents.{agent}.criteria"
-        )
+        if isinstance(entry.criteria, str):
+            return f"criteria.{entry.criteria}"
+        return f"agents.{agent}.criteria"
 
     def functions_of(self, agent: str | None = None) -> tuple[str, ...]:
-        """Return the names of functions that decorators bring to an agent, or to every other
-        handler.
+        """Return the names of functions that decorators bring to an agent.
+
+        Without an agent, or for an agent without settings of its own, return the names of those
+        that decorators bring to every handler.
         """
         entry = self.agents.get(agent) if agent is not None else None
         return self.functions if entry is None else (*self.functions, *entry.functions)
+
+
+def _unfit_escalation(
+    escalation: object, evaluators: Sequence[Evaluator], path: str, *, complete: bool
+) -> Problems:
+    """Return a problem for each rule and each name of an escalation that could never match."""
+    if not isinstance(escalation, Escalation):
+        return []
+    try:
+        check_escalation(escalation, evaluators, path=path, complete=complete)
+    except ConfigurationError as failure:
+        return list(failure.problems)
+    return []
 
 
 def _with_defaults(entry: object, telemetry: OtlpStorageProvider | None) -> Any:
@@ -462,11 +474,9 @@ def _with_defaults(entry: object, telemetry: OtlpStorageProvider | None) -> Any:
 
     Other entries stay as they are.
     """
-    if (
-        telemetry is None
-        or not isinstance(entry, Mapping)
-        or entry.get("type") != OtlpStorageProvider.component_type
-    ):
+    if telemetry is None or not isinstance(entry, Mapping):
+        return entry
+    if entry.get("type") != OtlpStorageProvider.component_type:
         return entry
     by_alias = {field.alias: name for name, field in OtlpStorageProvider.model_fields.items()}
     own = {by_alias.get(key, key) for key in entry}

@@ -16,41 +16,41 @@ from agenteval_otel.errors import ConfigurationError
 class SidecarSettings(FrozenSettings):
     """Where `agenteval-otel serve` listens, and how much it keeps.
 
-    Read at its start; a change needs a restart.
+    Read at its start. A change needs a restart.
 
     Attributes:
         host: The address to bind. Other than the loopback's it needs a token or client
             certificates, and TLS.
         host_names: Names by which clients without a token may address it over HTTP, besides
             ``localhost`` and every address, such as ``host.docker.internal``.
-        grpc_port: For OTLP over gRPC; 0 chooses a free port.
-        http_port: For OTLP over HTTP, health and readiness; 0 chooses a free port.
+        grpc_port: For OTLP over gRPC. 0 chooses a free port.
+        http_port: For OTLP over HTTP, health and readiness. 0 chooses a free port.
         token: Clients send it as ``Authorization: Bearer TOKEN``. At least 16 printable
-            characters of ASCII, without spaces; best by ``AGENTEVAL_SIDECAR__TOKEN``.
+            characters of ASCII, without spaces. Best by ``AGENTEVAL_SIDECAR__TOKEN``.
         certificate: File of the server's certificate chain, PEM.
         key: File of its private key, PEM.
         client_ca: File of the authorities whose client certificates are demanded, PEM.
         insecure: True allows an address other than the loopback's without TLS.
         evaluate: Whether ``POST /v1/evaluate`` evaluates what a request brings. Who may send spans
             may then also have the settings' judges asked, and read scores and reference answers.
-        quiet_s: Seconds without a new span of a trace until its answer is evaluated; by default the
+        quiet_s: Seconds without a new span of a trace until its answer is evaluated. By default the
             export delay of an SDK's batch processor plus one second.
         parent_wait_s: How long a model call waits for a parent span that has not arrived, in
             seconds.
         nested_agents: Whether agents called by another agent are evaluated too, if they have their
             own name.
-        remember_s: How long the spans of an evaluated answer are remembered: what comes again within
-            this time is `late`, and not evaluated again. By default twice as long as a Collector
-            retries.
-        remember_bytes: Memory limit of what is remembered, beside `max_waiting_bytes`: 8 to 12 bytes
-            a span; beyond it spans are forgotten sooner.
+        remember_s: How long the spans of an evaluated answer are remembered: what comes again
+            within this time is `late`, and not evaluated again. By default twice as long as a
+            Collector retries.
+        remember_bytes: Memory limit of what is remembered, beside `max_waiting_bytes`: 8 to 12
+            bytes a span. Beyond it spans are forgotten sooner.
         max_request_bytes: The largest request, after decompression. While it is decoded it may take
             five times as much memory.
         max_waiting_bytes: Memory limit of spans whose answer is not yet read, counted as Python
-            keeps them; beyond it requests are refused, and clients have to retry.
+            keeps them. Beyond it requests are refused, and clients have to retry.
         durable: A folder: requests are written to it before they are acknowledged, and read again
             after a crash.
-        durable_max_bytes: Disk space limit of this folder; beyond it requests are refused.
+        durable_max_bytes: Disk space limit of this folder. Beyond it requests are refused.
         drain_s: How long to wait after SIGTERM until accepted requests are evaluated and exported,
             in seconds.
     """
@@ -101,12 +101,8 @@ class SidecarSettings(FrozenSettings):
         """
         problems: list[tuple[str | None, str]] = []
         if (self.certificate is None) != (self.key is None):
-            problems.append(
-                (
-                    "key" if self.key is None else "certificate",
-                    "certificate and key belong together",
-                )
-            )
+            missing = "key" if self.key is None else "certificate"
+            problems.append((missing, "certificate and key belong together"))
         if self.client_ca is not None and self.certificate is None:
             problems.append(
                 ("certificate", "client certificates need a certificate and a key of the server")

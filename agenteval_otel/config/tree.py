@@ -1,5 +1,6 @@
-"""The tree of a settings file before it becomes `Settings`: plain values, and the origin of each by
-its path.
+"""The tree of a settings file before it becomes `Settings`.
+
+It has plain values, and the origin of each by its path.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ _LAST_PART = re.compile(r"(?:^|\.|\[)[^.\[]*\Z")
 
 
 class Tree(NamedTuple):
-    """A mapping, and the origin of each value (``settings.yaml:12``, or a variable) by its path, as
-    it is written. The root is the path of the mapping in its file, where it is a part of the file.
+    """A mapping, and the origin of each value.
+
+    An origin is ``settings.yaml:12``, or a variable. It is found by the value's path, as the path
+    is written. The root is the path of the mapping in its file, if it is a part of the file.
     """
 
     values: dict[str, Any]
@@ -32,11 +35,12 @@ class Tree(NamedTuple):
 
     def origins_below(self, path: str, new_path: str) -> dict[str, str]:
         """Return the origins of what is at and below a path, as those of another path."""
-        return {
-            (new_path + known.removeprefix(path)).removeprefix("."): origin
-            for known, origin in self.origins.items()
-            if known == path or known.startswith((f"{path}.", f"{path}["))
-        }
+        origins = {}
+        for known, origin in self.origins.items():
+            if known == path or known.startswith((f"{path}.", f"{path}[")):
+                moved = new_path + known.removeprefix(path)
+                origins[moved.removeprefix(".")] = origin
+        return origins
 
     def origin_of(self, path: str | None) -> str | None:
         """Return the origin of the value at a path, or of the innermost known value around it.
@@ -85,7 +89,9 @@ def map_texts(value: object, change: Callable[[str, str], str], path: str = "") 
         return {key: map_texts(item, change, path_of(path, key)) for key, item in value.items()}
     if isinstance(value, list):
         return [map_texts(item, change, path_of(path, index)) for index, item in enumerate(value)]
-    return change(value, path) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return change(value, path)
+    return value
 
 
 def merge(base: Tree, over: Tree) -> Tree:
@@ -103,7 +109,8 @@ def merge(base: Tree, over: Tree) -> Tree:
 def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     if "type" in over and over["type"] != base.get("type"):
         return over
-    removed = {EXCLUSIVE[key] for key in over if key in EXCLUSIVE and EXCLUSIVE[key] not in over}
+    excluded = {EXCLUSIVE[key] for key in over if key in EXCLUSIVE}
+    removed = excluded - over.keys()
     merged = {key: value for key, value in base.items() if key not in removed}
     for key, value in over.items():
         below = base.get(key)
