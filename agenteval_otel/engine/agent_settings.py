@@ -26,19 +26,19 @@ MONTH_S: Final = 30 * 86_400
 
 
 class Criterion(EvaluationCriteria, metaclass=FriendlyErrors):
-    """A criterion in a criteria set. The fields that are set replace those of the evaluator.
+    """Describes a criterion in a criteria set. The fields that are set replace those of the evaluator.
 
     Attributes:
         name: The criterion's name, as its evaluator declares it.
         description: What the criterion means, for reports.
         scale: ``binary``, ``pass/fail``, ``likert5``, ``numeric``, or a custom word.
-        weight: Share in the overall score; 0 leaves the criterion out.
+        weight: Share in the overall score. 0 leaves the criterion out.
         threshold: Lowest raw score with the label ``pass``.
-        objective: Share of results that should pass; alerts are based on it.
+        objective: Share of results that should pass. Alerts are based on it.
         of_last: Applies the objective to this many of the latest verdicts, without a test for
-            chance: it is breached when more of them fail than it allows; with an objective of 1, as
+            chance: it is breached when more of them fail than it allows, with an objective of 1 as
             soon as one verdict fails. Needs an `objective`.
-        minimum: Lower end of a declared range of raw scores; needs `maximum`.
+        minimum: Lower end of a declared range of raw scores. Needs `maximum`.
         maximum: Upper end of a declared range.
     """
 
@@ -83,15 +83,15 @@ def _load_criterion(value: object, path: str) -> Criterion:
 def _load_evaluators(values: object) -> tuple[Evaluator, ...] | None:
     if isinstance(values, list | tuple):
         values = load_each(_imported, values, path="evaluators")
-    return (
-        None
-        if values is None
-        else load_each(_with_slugs, load_evaluators(values), path="evaluators")
-    )
+    if values is None:
+        return None
+    return load_each(_with_slugs, load_evaluators(values), path="evaluators")
 
 
 def _imported(value: object, path: str) -> Any:
-    return import_function(value, path=path) if isinstance(value, str) and ":" in value else value
+    if isinstance(value, str) and ":" in value:
+        return import_function(value, path=path)
+    return value
 
 
 def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
@@ -161,10 +161,10 @@ class SharedFields(FrozenSettings):
 
 
 class AgentSettings(SharedFields):
-    """Defaults of ``@monitor(agent=...)`` for one agent. Missing fields come from `Settings`.
+    """Holds the defaults of ``@monitor(agent=...)`` for one agent. Missing fields come from `Settings`.
 
     Attributes:
-        enabled: False counts the agent's calls as ``disabled``; the decorator cannot override it.
+        enabled: False counts the agent's calls as ``disabled``. The decorator cannot override it.
         evaluators: Instances, functions (``module:function`` in a file), type names or
             ``{type: ...}`` mappings.
         functions: Names of functions that decorators bring as evaluators of this agent, besides
@@ -172,9 +172,9 @@ class AgentSettings(SharedFields):
         criteria: The name of a criteria set, or the agent's own set.
         sample_rate: Share of the calls that are evaluated, 0 to 1.
         sampler: A sampler instead of a rate.
-        escalation: Which answers the expensive evaluators see; false: all.
-        ground_truth_window_s: How long its answers wait for a ground truth, in seconds; 0: not at
-            all.
+        escalation: Which answers the expensive evaluators see. With false they see all.
+        ground_truth_window_s: How long its answers wait for a ground truth, in seconds. With 0 they
+            do not wait.
     """
 
     enabled: bool = True

@@ -16,8 +16,9 @@ from agenteval_otel.models.value import copy_with
 
 
 class Scored(NamedTuple):
-    """A result that counts: its score moved to [0, 1], higher is better, and the weight of its
-    criterion.
+    """Holds a result that counts, its normalized score, and the weight of its criterion.
+
+    `normalized` is the score moved to [0, 1]. Higher is better.
     """
 
     result: EvaluationResult
@@ -44,7 +45,7 @@ class Aggregation(Component, contract="aggregation"):
 
 
 class WeightedMean(Aggregation, type="weighted_mean"):
-    """Weighted mean per result, the specification's: sum(score x weight) / sum(weight).
+    """Computes the weighted mean per result, the specification's: sum(score x weight) / sum(weight).
 
     A criterion that two evaluators judge counts twice.
     """
@@ -54,40 +55,44 @@ class WeightedMean(Aggregation, type="weighted_mean"):
 
 
 class OncePerCriterion(Aggregation, type="once_per_criterion"):
-    """Weighted mean of the criteria: the results of each criterion are averaged first, so that it
-    counts once.
+    """Computes the weighted mean of the criteria, each of which counts once.
+
+    The results of each criterion are averaged first.
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
         by_name: dict[str, list[Scored]] = {}
         for member in scored:
             by_name.setdefault(member.result.criterion_name, []).append(member)
-        return _mean(
-            [
-                (math.fsum(member.normalized for member in group) / len(group), group[0].weight)
-                for group in by_name.values()
-            ]
-        )
+        pairs: list[tuple[float, float]] = []
+        for group in by_name.values():
+            mean = math.fsum(member.normalized for member in group) / len(group)
+            pairs.append((mean, group[0].weight))
+        return _mean(pairs)
 
 
 class Minimum(Aggregation, type="minimum"):
-    """The worst score. Weights only exclude: results with weight 0 are left out."""
+    """Takes the worst score. Weights only exclude: results with weight 0 are left out."""
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
         return min((member.normalized for member in scored if member.weight > 0), default=None)
 
 
 class AllMustPass(Aggregation, type="all_must_pass"):
-    """1 if every result with a verdict passed, else 0; None without a verdict.
+    """Gives 1 if every result with a verdict passed, else 0. None without a verdict.
 
-    A verdict comes from the evaluator, from the criterion's threshold, or from a boolean score;
-    results without one are ignored. Weights only exclude: results with weight 0 are left out.
+    A verdict comes from the evaluator, from the criterion's threshold, or from a boolean score.
+    Results without one are ignored. Weights only exclude: results with weight 0 are left out.
     """
 
     def combine(self, scored: Sequence[Scored]) -> float | None:
-        results = [member.result for member in scored if member.weight > 0]
-        verdicts = [result.score if result.passed is None else result.passed for result in results]
-        verdicts = [verdict for verdict in verdicts if isinstance(verdict, bool)]
+        verdicts: list[bool] = []
+        for member in scored:
+            if member.weight > 0:
+                result = member.result
+                verdict = result.score if result.passed is None else result.passed
+                if isinstance(verdict, bool):
+                    verdicts.append(verdict)
         return float(all(verdicts)) if verdicts else None
 
 
@@ -119,9 +124,15 @@ def overall_score(
             declared.threshold is not None or declared.scale in BOOLEAN_SCALES
         ):
             result = copy_with(result, {"passed": passed_of(result.score, declared)})
-        scored.append(Scored(result, value, 1.0 if declared.weight is None else declared.weight))
-    overall = (aggregation or WeightedMean()).combine(scored) if scored else None
-    return float(overall) if overall is not None and 0.0 <= overall <= 1.0 else None
+        weight = 1.0 if declared.weight is None else declared.weight
+        scored.append(Scored(result, value, weight))
+    if not scored:
+        return None
+    strategy = aggregation or WeightedMean()
+    overall = strategy.combine(scored)
+    if overall is None or not 0.0 <= overall <= 1.0:
+        return None
+    return float(overall)
 
 
 def _mean(pairs: Sequence[tuple[float, float]]) -> float | None:

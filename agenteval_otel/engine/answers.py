@@ -40,12 +40,12 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
     A value that is not a score makes the result a failure.
     """
     fields = result.__dict__
-    wrong: dict[str, Any] = {
-        name: clean(value, 64)
-        for name in _WORDS
-        if (value := fields[name])
-        and not (len(value) <= 64 and value.isascii() and "\0" not in value)
-    }
+    wrong: dict[str, Any] = {}
+    for name in _WORDS:
+        word = fields[name]
+        is_clean = not word or (len(word) <= 64 and word.isascii() and "\0" not in word)
+        if not is_clean:
+            wrong[name] = clean(word, 64)
     if result.status != "scored":
         if fields["skip_reason"] is not None:
             wrong["reason_code"] = no_score_reason(fields["skip_reason"])
@@ -72,9 +72,8 @@ def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
     probability_given_sampled: object = result.probability_given_sampled
     if probability_given_sampled == 1.0 or "probability" not in facts:
         return facts
-    return facts | {
-        "probability": independent(facts["probability"], known(probability_given_sampled))
-    }
+    probability = independent(facts["probability"], known(probability_given_sampled))
+    return facts | {"probability": probability}
 
 
 def _worked_out(
@@ -91,8 +90,10 @@ def _worked_out(
     passed = passed_of(score, criterion) if result.passed is None else result.passed
     label = label_of(score, passed)
     normalized = normalize(score, criterion)
-    if normalized is None and (wrong := off_scale(score, criterion)):
-        return {**_NO_SCORE, "error": wrong, "error_type": "invalid_score"}
+    if normalized is None:
+        wrong = off_scale(score, criterion)
+        if wrong:
+            return {**_NO_SCORE, "error": wrong, "error_type": "invalid_score"}
     derived = {
         "normalized": normalized,
         "passed": passed,
@@ -117,12 +118,14 @@ _MAKES_PLAIN: dict[type[Any], Callable[[Any], Any]] = {
 
 
 def _plain_of(value: object) -> Any:
-    """Return the value that a subclass of a number or of text holds, without asking its own
-    methods.
+    """Return the value that a subclass of a number or of text holds.
+
+    Methods of the subclass itself are not called.
     """
-    return next(
-        (plain(value) for base, plain in _MAKES_PLAIN.items() if isinstance(value, base)), value
-    )
+    for base, make_plain in _MAKES_PLAIN.items():
+        if isinstance(value, base):
+            return make_plain(value)
+    return value
 
 
 def _is_score(value: object) -> bool:

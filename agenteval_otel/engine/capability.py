@@ -31,7 +31,7 @@ ENTRY_POINTS: Final = "agenteval_otel.capabilities"
 
 
 class Evaluated(NamedTuple):
-    """A task whose results are emitted.
+    """Holds a task whose results are emitted.
 
     Attributes:
         outcome: What its evaluators gave, as they gave it.
@@ -49,13 +49,13 @@ class Evaluated(NamedTuple):
 
 
 class Host(NamedTuple):
-    """What a pipeline gives to its capabilities, when it makes them.
+    """Holds what a pipeline gives to its capabilities, when it makes them.
 
     Attributes:
         submit: Takes a task and about how many bytes it keeps alive. False where there is no room.
         broken: Counts and logs what breaks, by the part's name.
         key: By which units are sampled and shown.
-        sampling_of: How an answer was sampled; asked once for each.
+        sampling_of: How an answer was sampled. It is asked once for each.
         settings_of: Of the handler whose settings apply to an agent.
     """
 
@@ -69,7 +69,9 @@ class Host(NamedTuple):
 
 
 class Capability:
-    """Does what an answer's route does not. Override the hooks that are needed; all others are empty.
+    """Does what an answer's route does not.
+
+    Override the hooks that are needed. All others are empty.
 
     Hooks run on the background thread unless another is named, and must not block there. What one
     raises is counted, and the next capability is called.
@@ -218,7 +220,7 @@ def _load_maker(value: object, path: str) -> MakeCapability:
 
 
 class Capabilities:
-    """The capabilities of one pipeline, in the order in which their hooks are called.
+    """Holds the capabilities of one pipeline, in the order in which their hooks are called.
 
     Args:
         broken: Counts and logs what a hook raised, by the capability's name.
@@ -291,7 +293,10 @@ class Capabilities:
     @property
     def exporters(self) -> list[Any]:
         """Return what all of them send with."""
-        return [exporter for member in self._members for exporter in member.exporters]
+        exporters: list[Any] = []
+        for member in self._members:
+            exporters.extend(member.exporters)
+        return exporters
 
     @property
     def waiting(self) -> int:
@@ -393,8 +398,9 @@ class Capabilities:
             self._safely(member, member.retire)
 
     def flush(self, deadline: float, share: float = 1.0) -> bool:
-        """Wait for all of them until then, by the monotonic clock, for each at most this share of the
-        time that is left. Return whether all is written.
+        """Wait for all of them until the deadline. Return whether all is written.
+
+        The deadline is by the monotonic clock. Each has at most `share` of the time that is left.
         """
         return self._each_in_time("flush", self._members, deadline, share)
 
@@ -415,7 +421,8 @@ class Capabilities:
         done = True
         for member in members:
             left_s = max(0.0, deadline - time.monotonic()) * share
-            done = bool(self._safely(member, getattr(member, hook), left_s)) and done
+            is_done = self._safely(member, getattr(member, hook), left_s)
+            done = bool(is_done) and done
         return done
 
     def _count(self, hook: Callable[..., Any], error: Exception) -> None:

@@ -1,5 +1,6 @@
-"""The evaluation of one task: running it, emitting and storing its results, and handing it to
-another thread.
+"""The evaluation of one task, which is run, and whose results are emitted and stored.
+
+An evaluation that is under way can be handed to another thread.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ _REPLIES: Final = frozenset({"malformed_answer", "refusal"})
 
 
 class Evaluation(UnderWay):
-    """The evaluation of one task, from its input to what is emitted and stored. Background thread.
+    """Evaluates one task, from its input to what is emitted and stored. Background thread.
 
     A thread that is held up is replaced, and may come back at any moment. So a thread that emits or
     saves takes the right to do so first, and only one can have it. Before another thread takes an
-    evaluation over, and before a task is settled as anything but evaluated, that right is withdrawn:
-    so the outcome of a task matches what was emitted of it.
+    evaluation over, and before a task is settled as anything but evaluated, that right is
+    withdrawn: so the outcome of a task matches what was emitted of it.
 
     Args:
         engine: The `Engine` that made it.
@@ -135,17 +136,20 @@ class Evaluation(UnderWay):
         chosen = task.select
         # those of the off-peak window wait for it already
         is_shed = engine.shedding.skip_models and chosen.schedule == "immediate"
-        self._sampling = task.sampling or engine.sampled.of(task, engine.shedding.keep)
+        skip_models = is_shed and settings.calls_model
+        sampling = task.sampling or engine.sampled.of(task, engine.shedding.keep)
+        self._sampling = sampling
         is_scheduled = bool(settings.runner.schedules) and not chosen.is_part
+        schedule = chosen.schedule if is_scheduled else None
         return Run(
             settings.runner,
             self.input,
             self._over,
             task.randomness,
-            self._sampling.probability,
-            self._sampling.upstream,
-            is_shed and settings.calls_model,
-            schedule=chosen.schedule if is_scheduled else None,
+            sampling.probability,
+            sampling.upstream,
+            skip_models,
+            schedule=schedule,
             only=chosen.labels,
         )
 
@@ -247,11 +251,10 @@ class Evaluation(UnderWay):
     def _over(self, outcome: RunOutcome) -> None:
         completed = self.task.origin.completed(outcome)
         emitted = outcome if completed is None else completed
-        self._outcome = emitted._replace(
-            results=with_least_probability(
-                emitted.results, self._sampling.least, self._settings.baseline_rate
-            )
+        results = with_least_probability(
+            emitted.results, self._sampling.least, self._settings.baseline_rate
         )
+        self._outcome = emitted._replace(results=results)
         if completed is None:
             self._stage = "over"
             if self._later is not None:
@@ -276,8 +279,9 @@ class Evaluation(UnderWay):
         self._prepare(self._respond)
 
     def prepare_emission(self) -> None:
-        """Build what `finish` will emit, if only our own providers receive it: it can be sent with
-        others.
+        """Build what `finish` will emit, if only our own providers receive it.
+
+        Then it can be sent with others.
         """
         emitter = self._settings.emitter
         if emitter is not None and self.task.span is None and emitter.providers.are_ours():
@@ -331,8 +335,13 @@ class Evaluation(UnderWay):
         saving = self._save(storage, response)
         if later is None:
             return saving
+
+        def note_saved(_: asyncio.Future[str]) -> None:
+            if not later.done():
+                later.set_result(EVALUATED)
+
         task = asyncio.get_running_loop().create_task(saving)
-        task.add_done_callback(lambda _: None if later.done() else later.set_result(EVALUATED))
+        task.add_done_callback(note_saved)
         return later
 
     def _emitted(self, outcome: RunOutcome) -> EvaluatedResponse | str:
@@ -388,6 +397,7 @@ class Evaluation(UnderWay):
             results = engine.capabilities.on_results(settings, outcome.results)
             if results is not outcome.results:
                 outcome = self._outcome = outcome._replace(results=results)
+            elapsed_ns = perf_counter_ns() - self._tick
             self._response = EvaluatedResponse(
                 self.input,
                 outcome,
@@ -397,7 +407,7 @@ class Evaluation(UnderWay):
                 evaluated=task.target,
                 call_id=task.call_id,
                 started_ns=self._started_ns,
-                ended_ns=self._started_ns + perf_counter_ns() - self._tick,
+                ended_ns=self._started_ns + elapsed_ns,
                 response_ended_ns=task.answered_ns or task.ended_ns or None,
                 due_ns=task.ended_ns or None,
                 late=task.late,
@@ -412,8 +422,9 @@ class Evaluation(UnderWay):
     def _log_failure(self, result: EvaluationResult) -> None:
         """Log why an evaluator gave no score.
 
-        How a judge's reply begins that cannot be read is logged at debug level alone, and only where
-        content is captured. What other evaluators raise may quote the answer: it is in no line.
+        How a judge's reply begins that cannot be read is logged at debug level alone, and only
+        where content is captured. What other evaluators raise may quote the answer: it is in no
+        line.
         """
         part = result.criterion_name
         error_type = result.error_type
@@ -436,7 +447,8 @@ class Evaluation(UnderWay):
         """
         engine = self._engine
         task = self.task
-        is_sent, self._stage = self._stage == "sent", "emitting"
+        is_sent = self._stage == "sent"
+        self._stage = "emitting"
         for part, error in outcome.broken:
             engine.broken(part, error)
         if not is_sent:
@@ -487,13 +499,10 @@ class Evaluation(UnderWay):
         if emitter is None or emission is None:
             return
         try:
-            emitter.send(
-                [emission._replace(on_agent_span=is_on_agent_span)],
-                spans=emitter.providers.has_room_for_spans(),
-            )
-        except (
-            Exception
-        ) as error:  # a provider of the host's raises: the results are stored and watched
+            noted = emission._replace(on_agent_span=is_on_agent_span)
+            emitter.send([noted], spans=emitter.providers.has_room_for_spans())
+        except Exception as error:
+            # A provider of the host's raises: the results are stored and watched.
             engine.broken("telemetry", error)
 
     def _of_agent_span(self) -> Mapping[str, Any] | None:
@@ -536,7 +545,10 @@ class Evaluation(UnderWay):
             tracer = settings.emitter.tracer()
             if tracer is not None:
                 task.span = open_agent_span(tracer, task.agent, started_ns=task.started_ns)
-                task.target, task.pid = task.span.get_span_context(), os.getpid()
+                span_context = task.span.get_span_context()
+                pid = os.getpid()
+                task.target = span_context
+                task.pid = pid
                 task.span_attributes = settings.evaluated_attributes
         except Exception as error:
             self._engine.broken("telemetry", error)

@@ -42,8 +42,9 @@ AgentSpan = Literal["always", "sampled", "never"]
 
 
 class SavesResults(Protocol):
-    """Any object that saves results; `EvaluationStorageProvider` is the class for those chosen by
-    settings.
+    """Describes any object that saves results.
+
+    `EvaluationStorageProvider` is the class for those chosen by settings.
     """
 
     def save_result(self, aggregated: AggregatedEvaluationResult, /) -> Awaitable[None]:
@@ -55,7 +56,7 @@ StorageLike: TypeAlias = SavesResults | str | Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class SharedParts:
-    """What a pipeline gives to each of its handlers.
+    """Holds what a pipeline gives to each of its handlers.
 
     Attributes:
         keeps_unsampled: Calls that were not sampled are captured too, in case of feedback.
@@ -82,7 +83,7 @@ class SharedParts:
 
 @dataclass(frozen=True, slots=True)
 class HandlerSettings:
-    """What runs for one handler: everything that its calls need.
+    """Holds what runs for one handler: everything that its calls need.
 
     A part that is not configured is None or empty, and costs nothing.
 
@@ -91,7 +92,7 @@ class HandlerSettings:
         is_idle: No call is evaluated, and none gets a span: the caller's thread only counts them.
         criteria: What inputs are asked for, where that differs from what the evaluators declare.
         objectives: By the criterion's name.
-        least_probability: That of a sampled answer; None if the sampler does not know it.
+        least_probability: That of a sampled answer. None if the sampler does not know it.
         baseline_rate: The least probability with which a sampled answer goes on to escalated
             evaluators.
         content: Stored results keep the conversation and free text.
@@ -176,30 +177,36 @@ def resolve(
         sampler, shared.sampling, shared.key, asks_always=shared.keeps_unsampled
     )
     agent_span = shared.agent_span if enabled and emitter is not None else "never"
+    fan_out = FanOutStorage(kept, shared.on_storage_failure) if kept else None
 
     attributes: dict[str, Any] = {EVALUATION_SAMPLED: True}
     if not shared.forwards:
         attributes[EVALUATION_CRITERIA] = _criteria_of_answers(runner)
+    is_idle = sampling.threshold == 0 and agent_span != "always"
+    least_probability = getattr(written.sampler, "least_probability", None)
+    baseline_rate = 1.0 if escalation is None else escalation.baseline_rate
+    has_content = emitter is not None and emitter.content != "no_content"
+    calls_model = any(step.calls_model for step in runner.steps)
     return HandlerSettings(
         agent=agent,
         enabled=enabled,
         runner=runner,
         sampler=sampler,
         sampling=sampling,
-        is_idle=sampling.threshold == 0 and agent_span != "always",
+        is_idle=is_idle,
         emitter=emitter,
-        storage=FanOutStorage(kept, shared.on_storage_failure) if kept else None,
+        storage=fan_out,
         capture=capture,
         function=function,
         agent_span=agent_span,
         criteria=criteria,
         objectives=objectives,
-        least_probability=getattr(written.sampler, "least_probability", None),
-        baseline_rate=1.0 if escalation is None else escalation.baseline_rate,
-        content=emitter is not None and emitter.content != "no_content",
+        least_probability=least_probability,
+        baseline_rate=baseline_rate,
+        content=has_content,
         ground_truth=shared.ground_truth,
         aggregation=shared.aggregation,
-        calls_model=any(step.calls_model for step in runner.steps),
+        calls_model=calls_model,
         evaluated_attributes=attributes,
     )
 
@@ -247,8 +254,11 @@ def _criteria_of_answers(runner: EvaluationRunner) -> tuple[str, ...]:
 
     Those of conversations come later, if at all.
     """
-    others = {name for step in runner.of_conversations for name in step.names}
-    others -= {name for step in runner.of_answers for name in step.names}
+    others: set[str] = set()
+    for step in runner.of_conversations:
+        others |= step.names
+    for step in runner.of_answers:
+        others -= step.names
     return tuple(part.name for part in runner.criteria if part.name not in others)
 
 
@@ -289,12 +299,13 @@ def changed_criteria(
         criterion.name: {name: getattr(criterion, name) for name in criterion.model_fields_set}
         for criterion in criteria
     }
-    changed = (
-        criterion.model_copy(update=changes.get(criterion.name, {})) for criterion in declared
-    )
-    return tuple(
-        harmless(part, part.name) if part.name.endswith(SHADOW) else part for part in changed
-    )
+    changed: list[EvaluationCriteria] = []
+    for own in declared:
+        criterion = own.model_copy(update=changes.get(own.name, {}))
+        if criterion.name.endswith(SHADOW):
+            criterion = harmless(criterion, criterion.name)
+        changed.append(criterion)
+    return tuple(changed)
 
 
 def check_escalation(
@@ -308,64 +319,74 @@ def check_escalation(
 
     `complete`: no others will be added, so at least one must be in the second stage.
     """
+    of_first = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
+    first = _names(of_first)
     waiting = _names(evaluator for evaluator in evaluators if waits(evaluator, escalation))
-    first = _names(evaluator for evaluator in evaluators if not waits(evaluator, escalation))
-    problems: list[tuple[str | None, str]] = [
-        (
-            f"{path}.criteria[{index}]",
-            f"no evaluator scores {name!r}{known_choices(name, [*first, *waiting])}",
-        )
-        for index, name in enumerate(escalation.criteria)
-        if name not in waiting
-    ]
+    problems: list[tuple[str | None, str]] = []
+    for index, name in enumerate(escalation.criteria):
+        if name not in waiting:
+            known = known_choices(name, [*first, *waiting])
+            problems.append((f"{path}.criteria[{index}]", f"no evaluator scores {name!r}{known}"))
     if complete and not waiting and not problems:
         problems.append(
             (path, "no evaluator asks a model, so none waits: name those that do in criteria")
         )
     for index, rule in enumerate(escalation.rules):
-        for number, name in enumerate(rule.criteria if isinstance(rule, ResultSampler) else ()):
-            if name not in first:
-                wrong = (
-                    f"{name!r} is scored in the second stage"
-                    if name in waiting
-                    else f"no evaluator scores {name!r}"
-                )
-                hint = f"rules look at the first stage{known_choices(name, first)}"
-                problems.append((f"{path}.rules[{index}].criteria[{number}]", f"{wrong}: {hint}"))
-        # Handlers may bring evaluators of criteria that a rule does not name.
-        if (
-            isinstance(rule, ResultSampler)
-            and (rule.criteria or complete)
-            and {*rule.criteria} <= {*first}
-        ):
-            of_first = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
-            names = [part.name for evaluator in of_first for part in declared_criteria(evaluator)]
-            names = [name for name in names if not rule.criteria or name in rule.criteria]
-            if not names and waiting:
-                problems.append(
-                    (
-                        f"{path}.rules[{index}]",
-                        "never matches: every evaluator is in the second stage",
-                    )
-                )
-            elif 0 < len(names) < rule.least_results:
-                wrong = f"never matches: the first stage has one result, of {names[0]!r}, and two have to differ"
-                problems.append((f"{path}.rules[{index}].disagreement", wrong))
+        if isinstance(rule, ResultSampler):
+            place = f"{path}.rules[{index}]"
+            problems += _criteria_out_of_reach(rule, first, waiting, place)
+            # Handlers may bring evaluators of criteria that a rule does not name.
+            if (rule.criteria or complete) and {*rule.criteria} <= {*first}:
+                problems += _rule_without_match(rule, of_first, waiting, place)
     if problems:
         raise ConfigurationError.of(problems)
 
 
+def _criteria_out_of_reach(
+    rule: ResultSampler, first: Sequence[str], waiting: Sequence[str], path: str
+) -> list[tuple[str | None, str]]:
+    """Return a problem for each criterion of a rule that the first stage does not score."""
+    problems: list[tuple[str | None, str]] = []
+    for number, name in enumerate(rule.criteria):
+        if name not in first:
+            wrong = f"no evaluator scores {name!r}"
+            if name in waiting:
+                wrong = f"{name!r} is scored in the second stage"
+            hint = f"rules look at the first stage{known_choices(name, first)}"
+            problems.append((f"{path}.criteria[{number}]", f"{wrong}: {hint}"))
+    return problems
+
+
+def _rule_without_match(
+    rule: ResultSampler, of_first: Sequence[Evaluator], waiting: Sequence[str], path: str
+) -> list[tuple[str | None, str]]:
+    """Return a problem if the first stage gives too few results for a rule to ever match."""
+    names: list[str] = []
+    for evaluator in of_first:
+        for criterion in declared_criteria(evaluator):
+            if not rule.criteria or criterion.name in rule.criteria:
+                names.append(criterion.name)
+    if not names and waiting:
+        return [(path, "never matches: every evaluator is in the second stage")]
+    if 0 < len(names) < rule.least_results:
+        wrong = f"never matches: the first stage has one result, of {names[0]!r}, and two have to differ"
+        return [(f"{path}.disagreement", wrong)]
+    return []
+
+
 def _names(evaluators: Iterable[Evaluator]) -> list[str]:
-    return list(
-        dict.fromkeys(
-            part.name for evaluator in evaluators for part in declared_criteria(evaluator)
-        )
-    )
+    """Return the names of the criteria that evaluators declare, each once."""
+    names: dict[str, None] = {}
+    for evaluator in evaluators:
+        for criterion in declared_criteria(evaluator):
+            names[criterion.name] = None
+    return list(names)
 
 
 def judges_of(part: object, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every judge in a part's fields, at any depth, and its place such as
-    ``evaluators[0].judge``.
+    """Yield every judge in a part's fields, at any depth, and its place.
+
+    A place is written as in ``evaluators[0].judge``.
     """
     yield from _parts(part, path, ("judge",))
 
@@ -375,12 +396,12 @@ def problems_of(part: object, path: str) -> list[str]:
 
     Only what is seen now is included.
     """
-    parts = _parts(part, path, _REMOTE)
-    return [
-        f"{where}: {problem}"
-        for where, remote in parts
-        if (problem := remote.config_problem()) is not None
-    ]
+    problems: list[str] = []
+    for where, remote in _parts(part, path, _REMOTE):
+        problem = remote.config_problem()
+        if problem is not None:
+            problems.append(f"{where}: {problem}")
+    return problems
 
 
 def prepare_models(name: str, part: object, path: str = "") -> None:
@@ -392,8 +413,10 @@ def prepare_models(name: str, part: object, path: str = "") -> None:
     it, and so must be over before the host serves. What a model raises is logged too. It does
     nothing in a worker process.
     """
+    if PROCESS.is_ours:
+        return
     problems: dict[str, list[str]] = {"model_cannot_be_asked": [], "storage_not_ready": []}
-    for where, model in () if PROCESS.is_ours else _parts(part, path, _REMOTE):
+    for where, model in _parts(part, path, _REMOTE):
         try:
             problem = model.config_problem()
             # other embedders load in a worker process
@@ -401,15 +424,14 @@ def prepare_models(name: str, part: object, path: str = "") -> None:
                 model.prepare()
         except Exception as error:
             problem = f"it cannot be loaded ({type(error).__name__}: {error})"
-        event = "storage_not_ready" if model.contract == "storage" else "model_cannot_be_asked"
-        problems[event] += [] if problem is None else [f"{where}: {problem}"]
+        if problem is not None:
+            event = "storage_not_ready" if model.contract == "storage" else "model_cannot_be_asked"
+            problems[event].append(f"{where}: {problem}")
     for event, details in problems.items():
         if details:
-            effect = (
-                {}
-                if event == "storage_not_ready"
-                else {"effect": "results that need it fail, all others go on"}
-            )
+            effect: dict[str, str] = {}
+            if event == "model_cannot_be_asked":
+                effect["effect"] = "results that need it fail, all others go on"
             log.warning(event, part=name, detail="; ".join(details)[:1_000], **effect)
 
 
@@ -426,5 +448,7 @@ def _parts(
         inner = [(f"{path}.{key}", item) for key, item in value.items()]
     elif isinstance(value, list | tuple):
         inner = [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    for place, item in inner if depth > 0 else ():  # a field of a user's evaluator may hold a cycle
+    if depth <= 0:  # a field of a user's evaluator may hold a cycle
+        return
+    for place, item in inner:
         yield from _parts(item, place, contracts, depth - 1)

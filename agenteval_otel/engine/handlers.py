@@ -19,10 +19,12 @@ _NOTHING_WRITTEN = AgentSettings()
 
 
 class Handlers:
-    """The handlers of one pipeline, as they are written down. `Pipeline.handler` makes of it what runs.
+    """Holds the handlers of one pipeline, as they are written down.
+
+    `Pipeline.handler` makes of it what runs.
 
     Args:
-        sampler: Of handlers that have none of their own; as are the next three.
+        sampler: Of handlers that have none of their own, as are the next three.
         evaluators: What they evaluate with.
         criteria: What they are asked for.
         escalation: Which answers their more expensive evaluators see.

@@ -1,4 +1,7 @@
-"""The engine, on the background thread: tasks in; inputs, results, telemetry and stored results out."""
+"""The engine, on the background thread.
+
+Tasks come in. Inputs, results, telemetry and stored results go out.
+"""
 
 from __future__ import annotations
 
@@ -74,9 +77,10 @@ class Engine(EngineParts):
         return Task.of(queued, self._answers)
 
     def process(self, queue: Sequence[Queued], done: Done, pause: Callable[[], None]) -> None:
-        """Evaluate a list from the queue: build every input, then run the evaluators, redact, then emit.
-        This takes a third less time than all steps for each. `done` takes each once. `pause`
-        is called between two steps, and may raise to end the work.
+        """Evaluate a list from the queue. `done` takes each once.
+
+        Build every input, then run the evaluators, redact, then emit. This takes a third less time
+        than all steps for each. `pause` is called between two steps, and may raise to end the work.
         """
         CURRENT.set(EVALUATING)
         begun: list[Evaluation] = []
@@ -127,14 +131,15 @@ class Engine(EngineParts):
                 room = self.emitters_have_room()
                 items = 0
             items += evaluation.items
-            done(
-                evaluation.task.in_queue, evaluation.finish() if room else evaluation.finish_later()
-            )
+            queued = evaluation.task.in_queue
+            outcome = evaluation.finish() if room else evaluation.finish_later()
+            done(queued, outcome)
             pause()
 
     def _send_together(self, over: Sequence[Evaluation]) -> None:
-        """Emit responses signal by signal, where nothing can block: takes a third less time than
-        one by one.
+        """Emit responses signal by signal, where nothing can block.
+
+        This takes a third less time than one by one.
         """
         for evaluation in over:
             evaluation.prepare_emission()
@@ -182,11 +187,9 @@ class Engine(EngineParts):
                     return outcome
             if not self._stays(evaluation):
                 return EVALUATED  # what took it over has given its outcome already, or will
-            return (
-                evaluation.start_with_ground_truth()
-                if evaluation.needs_ground_truth()
-                else evaluation
-            )
+            if evaluation.needs_ground_truth():
+                return evaluation.start_with_ground_truth()
+            return evaluation
         except Exception as error:
             self.broken(part, error)
             self.end_span(task)
@@ -273,10 +276,8 @@ class Engine(EngineParts):
             user_id=self.user_id,
         )
         if call.left_out:
-            self.broken(
-                "capture",
-                CaptureError(f"{call.left_out} parts cannot be read: capture= reads them"),
-            )
+            wrong = f"{call.left_out} parts cannot be read: capture= reads them"
+            self.broken("capture", CaptureError(wrong))
         call.release()
         return evaluation_input
 
@@ -312,15 +313,12 @@ class Engine(EngineParts):
 
     def _bad_fact(self, name: str, why: str = "") -> None:
         # A name may come from data: only identifiers are logged.
-        shown = (
-            self.redaction.text(name)
-            if type(name) is str and len(name) <= 48 and name.isidentifier()
-            else "other"
-        )
-        self.accounting.fail(
-            f"annotate:{shown}" if len(self.accounting.failures) < 64 else "annotate"
-        )
-        log.warning("fact_left_out", part=shown, **({"why": why} if why else {}))
+        is_identifier = type(name) is str and len(name) <= 48 and name.isidentifier()
+        shown = self.redaction.text(name) if is_identifier else "other"
+        has_room = len(self.accounting.failures) < 64
+        self.accounting.fail(f"annotate:{shown}" if has_room else "annotate")
+        reason = {"why": why} if why else {}
+        log.warning("fact_left_out", part=shown, **reason)
 
 
 def _evaluation_of(task: Task) -> Evaluation | None:
@@ -331,6 +329,7 @@ def _identify(task: Task) -> None:
     """Give a task its id: the one that the application has asked for, also since the answer came."""
     call = task.call
     if task.call_id is None:
-        task.call_id = (call.call_id if call is not None else None) or new_call_id()
+        known_id = None if call is None else call.call_id
+        task.call_id = known_id or new_call_id()
     if call is not None and call.call_id is None:
         call.call_id = task.call_id

@@ -1,5 +1,6 @@
-"""Load shedding: sample less while queued work would take too long, or while evaluation makes the
-host's loop late.
+"""Load shedding: sample less under load.
+
+There is load while queued work would take too long, or while evaluation makes the host's loop late.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _STOPPED_S: Final = 10.0
 class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
     """When sampling is reduced under load.
 
-    Null disables a bound; drain time and lag are still exported.
+    Null disables a bound. Drain time and lag are still exported.
 
     Attributes:
         enabled: False measures the load, but never reduces sampling.
@@ -58,7 +59,7 @@ class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
             sampling rate is halved.
         max_loop_lag_s: Maximum lag of the host's event loop in seconds while answers are evaluated,
             as the 90th percentile of the last five seconds.
-        min_rate: Smallest share of the sampled responses, above 0 to 1; below it evaluators that
+        min_rate: Smallest share of the sampled responses, above 0 to 1. Below it evaluators that
             call a model are skipped.
         grace_s: Seconds after the first answer in which a late event loop reduces nothing: imports
             and first requests make it late. A long queue still does.
@@ -76,7 +77,7 @@ class LoadSheddingSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class _Overload(NamedTuple):
-    """A measure above its bound, and the highest level that it may lead to."""
+    """Holds a measure above its bound, and the highest level that it may lead to."""
 
     measure: str
     value: float
@@ -92,12 +93,12 @@ class _Overload(NamedTuple):
 
 
 class LoadShedder:
-    """Load shedding of one pipeline.
+    """Decides on load shedding of one pipeline.
 
     `look` runs on the background thread, `thin` and `keep` are for callers' threads.
 
     Attributes:
-        keep: None at full sampling; else the share in [0, 1) of the sampled responses that goes on.
+        keep: None at full sampling, else the share in [0, 1) of the sampled responses that goes on.
         level: 0 full, 1 reduced, 2 no model calls (`skip_models`), 3 off.
     """
 
@@ -155,11 +156,13 @@ class LoadShedder:
         return work.queued > 0 or self.level != FULL
 
     def gauges(self) -> dict[str, float]:
-        """Return ``level``, ``drain_time`` and, if a loop is known, ``loop_lag`` of the last
-        minute. Any thread.
+        """Return ``level``, ``drain_time`` and, if a loop is known, ``loop_lag``. Any thread.
+
+        The lag is that of the last minute.
         """
         gauges = {"level": float(self.level), "drain_time": self._work().drain_s}
-        if late := self._loop_lag.since(self._clock() - _GAUGE_WINDOW_S):
+        late = self._loop_lag.since(self._clock() - _GAUGE_WINDOW_S)
+        if late:
             gauges["loop_lag"] = max(late)
         return gauges
 
@@ -167,7 +170,9 @@ class LoadShedder:
         if now - self._looked_at > _NO_LOOK_S:
             self._drain.clear()
             self._dropped = None
-        before, self._dropped, self._looked_at = self._dropped, work.dropped, now
+        before = self._dropped
+        self._dropped = work.dropped
+        self._looked_at = now
         self._drain.append((now, work.drain_s))
         bound_s = self.settings.max_drain_s
         if bound_s is not None:
@@ -179,12 +184,14 @@ class LoadShedder:
         return self._lag(now, work)
 
     def _takes_too_long(self, bound_s: float) -> bool:
-        """Tell whether the drain time exceeded its bound for a second, and does not fall fast
-        enough by itself.
+        """Tell whether the drain time exceeded its bound for a second.
+
+        Return False if it falls fast enough by itself.
         """
         if len(self._drain) < _LOOKS_ABOVE or min(drain_s for _, drain_s in self._drain) <= bound_s:
             return False
-        (first_at, first_s), (last_at, last_s) = self._drain[0], self._drain[-1]
+        first_at, first_s = self._drain[0]
+        last_at, last_s = self._drain[-1]
         fallen_s = first_s - last_s
         took_s = last_at - first_at
         return fallen_s <= 0 or (last_s - bound_s) * took_s > bound_s * fallen_s
@@ -201,7 +208,11 @@ class LoadShedder:
             and now >= self._ignore_lag_until
             and not is_starting
         )
-        self._late_s = sorted(late)[math.ceil(_LAG_QUANTILE * len(late)) - 1] if counts else 0.0
+        late_s = 0.0
+        if counts:
+            position = math.ceil(_LAG_QUANTILE * len(late)) - 1
+            late_s = sorted(late)[position]
+        self._late_s = late_s
         if bound_s is None or not counts or len(late) < _LAG_LEAST_COUNT:
             return None
         if self._late_s <= bound_s:
@@ -267,11 +278,9 @@ class LoadShedder:
             return None
         if self._rate > self.settings.min_rate:
             return REDUCED, max(self.settings.min_rate, self._rate / 2)
-        return (
-            (max(NO_MODEL_CALLS, self.level + 1), self._rate)
-            if self.level < overload.max_level
-            else None
-        )
+        if self.level >= overload.max_level:
+            return None
+        return max(NO_MODEL_CALLS, self.level + 1), self._rate
 
     def _recovered(self, since_s: float, work: Work) -> tuple[int, float] | None:
         bounds = (
@@ -286,7 +295,8 @@ class LoadShedder:
         if self.level > REDUCED:
             return self.level - 1, self._rate
         rate = min(1.0, 2 * self._rate)
-        return (FULL if rate == 1.0 else REDUCED), rate
+        level = FULL if rate == 1.0 else REDUCED
+        return level, rate
 
     def _set(self, level: int, rate: float) -> None:
         self.level = level
@@ -321,8 +331,9 @@ def thinned(decision: SamplingDecision, randomness: int, share: float) -> Sampli
 
 
 class Work(NamedTuple):
-    """Answers that wait or are under evaluation, the seconds until none is, and the calls refused
-    so far.
+    """Counts the answers that wait or are under evaluation.
+
+    `drain_s` are the seconds until there is no such answer, `dropped` the calls refused so far.
     """
 
     queued: int
@@ -331,8 +342,9 @@ class Work(NamedTuple):
 
 
 class CostMeter:
-    """Measures what an answer costs: on the background thread, and in each execution, where so many
-    run `at_once`.
+    """Measures what an answer costs, on the background thread and in each execution.
+
+    `at_once` says how many evaluations run at once in each execution.
     """
 
     def __init__(self, at_once: Mapping[str, int]) -> None:
@@ -349,33 +361,35 @@ class CostMeter:
         The thread's seconds for the first answers are left out, others count as four times the mean
         at most: a first call may import a library.
         """
-        is_first, self._answers = self._answers == 0, self._answers + answers
+        is_first = self._answers == 0
+        self._answers += answers
         weight = 1.0 - (1.0 - _WEIGHT) ** answers
         for mode, total_s in elsewhere_s.items():
             mean_s = self._elsewhere_s[mode]
-            self._elsewhere_s[mode] = mean_s + (weight if mean_s else 1.0) * (
-                total_s / answers - mean_s
-            )
+            share = weight if mean_s else 1.0
+            self._elsewhere_s[mode] = mean_s + share * (total_s / answers - mean_s)
         if not is_first:
             per_answer_s = seconds / answers
-            mean_s = self._inline_s or seconds / answers
-            self._inline_s = mean_s + weight * (min(per_answer_s, _MAX_FACTOR * mean_s) - mean_s)
+            mean_s = self._inline_s or per_answer_s
+            counted_s = min(per_answer_s, _MAX_FACTOR * mean_s)
+            self._inline_s = mean_s + weight * (counted_s - mean_s)
 
     def drain_s(self, queued: int, waiting_s: Mapping[str, float]) -> float:
         """Return the estimated seconds until all is done.
 
         The background thread and the executions work side by side.
         """
-        elsewhere = (
-            (queued * self._elsewhere_s[mode] + seconds) / self._at_once[mode]
-            for mode, seconds in waiting_s.items()
-        )
-        return max(queued * self._inline_s, *elsewhere)
+        longest_s = queued * self._inline_s
+        for mode, seconds in waiting_s.items():
+            total_s = queued * self._elsewhere_s[mode] + seconds
+            longest_s = max(longest_s, total_s / self._at_once[mode])
+        return longest_s
 
 
 class LoopLag:
-    """How late the host's event loops run, four times a second, for five seconds after a monitored
-    call.
+    """Measures how late the host's event loops run.
+
+    It measures four times a second, for five seconds after a monitored call.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -395,8 +409,9 @@ class LoopLag:
         """
         try:
             if loop not in self._until:
-                for closed in [other for other in self._until if other.is_closed()]:
-                    del self._until[closed]
+                closed_loops = [other for other in self._until if other.is_closed()]
+                for closed_loop in closed_loops:
+                    del self._until[closed_loop]
                 if len(self._until) >= _MAX_LOOPS:
                     return
                 self._set_timer(loop)

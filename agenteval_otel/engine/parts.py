@@ -24,7 +24,7 @@ _LOOK_AGAIN_S = 0.002
 
 
 class EngineParts:
-    """What all evaluations of one engine share. Background thread.
+    """Holds what all evaluations of one engine share. Background thread.
 
     Attributes:
         broken: Counts and logs what breaks, by the part's name.
@@ -102,17 +102,13 @@ class EngineParts:
         return are_taken
 
     def ground_truth_failed(self, error: BaseException) -> None:
-        part = (
-            f"ground_truth:{error.reason}"
-            if isinstance(error, GroundTruthError)
-            else "ground_truth"
-        )
+        part = "ground_truth"
+        if isinstance(error, GroundTruthError):
+            part = f"ground_truth:{error.reason}"
         self.accounting.fail(part)
         # An error about a file names its line and no content; other errors may quote the
         # conversation.
-        problem = (
-            {"problem": str(error)}
-            if isinstance(error, ConfigurationError | GroundTruthError)
-            else {}
-        )
-        log.warning("part_failed", part=part, error_type=type(error).__name__, **problem)
+        details: dict[str, str] = {}
+        if isinstance(error, ConfigurationError | GroundTruthError):
+            details["problem"] = str(error)
+        log.warning("part_failed", part=part, error_type=type(error).__name__, **details)

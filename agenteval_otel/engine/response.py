@@ -53,43 +53,38 @@ def aggregate(
     """Put the results of one run together. `overall` is what `combined` gave for them."""
     own_metadata = dict(metadata or {})
     score, run_errors = overall
+    criteria_names = [criterion.name for criterion in outcome.criteria]
     snapshot: dict[str, Any] = {
         "evaluatorTypes": list(runner.labels),
-        "criteriaNames": [criterion.name for criterion in outcome.criteria],
+        "criteriaNames": criteria_names,
         "storageProviderType": storage,
         "metadataKeys": list(own_metadata),
     }
     if aggregation is not None and aggregation.type != WEIGHTED_MEAN.type:
         snapshot["aggregation"] = aggregation.type  # the originals know the one only
     errors = [error.model_dump(by_alias=True) for error in run_errors]
+    duration_ms = (ended_ns - started_ns) // 1_000_000
+    fields = {name: getattr(evaluation_input, name) for name in _OF_THE_INPUT}
+    fields["overall_score"] = score
+    fields["results"] = tuple(outcome.results)
+    fields["timestamp"] = ended_ns // 1_000_000
+    fields["evaluation_config_snapshot"] = snapshot
+    fields["metadata"] = {**own_metadata, "errors": errors, "durationMs": duration_ms}
+    fields["run_errors"] = tuple(run_errors) or None
+    fields["started_ns"] = started_ns
+    fields["ended_ns"] = ended_ns
+    fields["has_ground_truth"] = not is_blank(evaluation_input.ground_truth)
     # All of it comes from values that were validated when they were made.
-    return construct(
-        AggregatedEvaluationResult,
-        {
-            **{name: getattr(evaluation_input, name) for name in _OF_THE_INPUT},
-            "overall_score": score,
-            "results": tuple(outcome.results),
-            "timestamp": ended_ns // 1_000_000,
-            "evaluation_config_snapshot": snapshot,
-            "metadata": {
-                **own_metadata,
-                "errors": errors,
-                "durationMs": (ended_ns - started_ns) // 1_000_000,
-            },
-            "run_errors": tuple(run_errors) or None,
-            "started_ns": started_ns,
-            "ended_ns": ended_ns,
-            "has_ground_truth": not is_blank(evaluation_input.ground_truth),
-        },
-    )
+    return construct(AggregatedEvaluationResult, fields)
 
 
 _WORDS = ("label", "reason_code", "error_type", "score")
 
 
 class EvaluatedResponse(HasUnit):
-    """One answer with its results, as telemetry shows them: words that do not read like categories
-    are ``_other``.
+    """Holds one answer with its results, as telemetry shows them.
+
+    Words that do not read like categories are ``_other``.
 
     Every text is redacted, but the free text of evaluators. The input is there with content capture
     alone.
@@ -206,9 +201,10 @@ class EvaluatedResponse(HasUnit):
 
     def aggregated(self) -> AggregatedEvaluationResult:
         """Return the frozen result, redacted, with content if that is captured."""
+        outcome = self._outcome._replace(results=self.results)
         aggregated = aggregate(
             self._input,
-            self._outcome._replace(results=self.results),
+            outcome,
             runner=self._settings.runner,
             started_ns=self.started_ns,
             ended_ns=self.ended_ns,
@@ -229,9 +225,8 @@ class EvaluatedResponse(HasUnit):
             )
         if self.conversation is not None:
             of_whole = {"turns": len(self.conversation), "end": self.conversation.end}
-            aggregated = copy_with(
-                aggregated, {"metadata": {**aggregated.metadata, "conversation": of_whole}}
-            )
+            metadata = {**aggregated.metadata, "conversation": of_whole}
+            aggregated = copy_with(aggregated, {"metadata": metadata})
         if self.response_form is not None:
             metadata = {**aggregated.metadata, "response_form": self.response_form}
             aggregated = copy_with(aggregated, {"metadata": metadata})

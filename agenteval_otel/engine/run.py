@@ -1,5 +1,6 @@
-"""Evaluators on one input, live and offline: each where it runs, results in order, every failure
-isolated.
+"""Evaluators on one input, live and offline.
+
+Each runs in its own execution. Results come in order, and every failure is isolated.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ WEIGHTED_MEAN: Final = WeightedMean()
 
 
 class RunOutcome(NamedTuple):
-    """Results in configured order, the errors, what else was `broken`, and the redacted input if a
-    model was called.
+    """Holds the results in configured order, and the errors.
+
+    `broken` is what else was broken. `outgoing` is the redacted input if a model was called.
     """
 
     results: list[EvaluationResult]
@@ -74,17 +76,15 @@ def combined(
     strategy = aggregation or WEIGHTED_MEAN
     try:
         return overall_score(outcome.results, outcome.criteria, strategy), outcome.errors
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # of a strategy of the user's own: the results are not lost with it
+    except (Exception, SystemExit) as error:
+        # of a strategy of the user's own: the results are not lost with it
         on_broken(f"aggregation:{strategy.type}", error)
         failed = RunError(evaluator_type=f"aggregation:{strategy.type}", message=message_of(error))
         return None, [*outcome.errors, failed]
 
 
 class Step(NamedTuple):
-    """An evaluator, and what never changes about it."""
+    """Holds an evaluator, and what never changes about it."""
 
     evaluator: Evaluator
     state: EvaluatorState
@@ -100,8 +100,8 @@ class EvaluationRunner:
     """Runs a list of evaluators on inputs, and gives their results in this order.
 
     Inputs that name no criteria are scored on `criteria`, else on each evaluator's own. An input of
-    a whole conversation goes to the evaluators of conversations, every other to those of answers;
-    where there are none of them, the criteria are skipped. Evaluators that call a model see the
+    a whole conversation goes to the evaluators of conversations, every other to those of answers.
+    Where there are none of them, the criteria are skipped. Evaluators that call a model see the
     redacted input. Without an `executor`, one for offline runs is made.
     """
 
@@ -152,19 +152,19 @@ class EvaluationRunner:
         return f"<EvaluationRunner {', '.join(self.labels)}>"
 
     def admit(self, names: set[str], criteria: Sequence[EvaluationCriteria]) -> None:
-        """Bound the criteria of evaluators that declare none: in telemetry each becomes attributes
-        and series.
+        """Bound the criteria of evaluators that declare none.
+
+        In telemetry each criterion becomes attributes and series.
         """
-        new = (
-            names - {criterion.name for criterion in criteria} - self.undeclared
-            if self.executor.is_live
-            else set()
-        )
+        new: set[str] = set()
+        if self.executor.is_live:
+            new = names - {criterion.name for criterion in criteria} - self.undeclared
         if len(self.undeclared) + len(new) > MAX_CRITERIA_PER_SPAN:
             wrong = f"results for more than {MAX_CRITERIA_PER_SPAN} criteria that are neither declared nor asked for"
             raise EvaluationError(wrong, error_type="invalid_result")
         for name in new:
-            if (wrong_name := wrong_criterion_name(name)) is not None:
+            wrong_name = wrong_criterion_name(name)
+            if wrong_name is not None:
                 raise EvaluationError(
                     f"the criterion of a result {wrong_name}", error_type="invalid_result"
                 )
@@ -198,7 +198,7 @@ class EvaluationRunner:
 
 
 class Run:
-    """One input on its way through the evaluators. Everything happens on the thread that starts it.
+    """Takes one input through the evaluators. Everything happens on the thread that starts it.
 
     `done` is called once, with the outcome: within `start` where every evaluator runs inline.
     `probability` is the one among the responses of this process. With `skip_models`, criteria that
@@ -257,10 +257,11 @@ class Run:
         criteria = evaluation_input.criteria
         if not criteria or criteria is runner.criteria:
             self.criteria, self._shadowed = runner.criteria_by_shadow
+        elif runner.has_shadows:
+            self.criteria, self._shadowed = asked_criteria(criteria)
         else:
-            self.criteria, self._shadowed = (
-                asked_criteria(criteria) if runner.has_shadows else (criteria, ())
-            )
+            self.criteria = criteria
+            self._shadowed = ()
         self._is_unanswered = (
             evaluation_input.error_type is not None and not evaluation_input.response_text
         )
@@ -293,7 +294,8 @@ class Run:
 
     def start(self) -> None:
         self._waiting += 1  # so that the run cannot end before all have begun
-        if (reason := self._wrong_input) is not None:
+        reason = self._wrong_input
+        if reason is not None:
             self._groups = [
                 self._for_each(step, skip_reason=reason, **self._facts(step)) for step in self._due
             ]
@@ -315,7 +317,8 @@ class Run:
 
     def cancel(self) -> None:
         self.superseded = True
-        cancels, self._cancels = self._cancels, {}
+        cancels = self._cancels
+        self._cancels = {}
         for cancel in cancels.values():
             cancel()
 
@@ -411,11 +414,9 @@ class Run:
         criteria = self._criteria_for(step)
         if step.scores is not None:
             criterion = find_criterion(criteria, step.scores.criterion_name)
-            return (
-                []
-                if criterion is None
-                else result_at_once(step.scores, self.evaluation_input, criterion)
-            )
+            if criterion is None:
+                return []
+            return result_at_once(step.scores, self.evaluation_input, criterion)
         work = step.evaluator.evaluate(self.evaluation_input, criteria)
         try:
             work.send(None)
@@ -443,13 +444,15 @@ class Run:
         if self._waiting or self.superseded:
             return
         if self._question is not None:
-            question, self._question = self._question, None
+            question = self._question
+            self._question = None
             self._waiting += 1
             self._begin_second_stage(question)
             self._one_less()
             return
         # no circle: what has ended is freed at once, without the collector
-        done, self._done = self._done, None
+        done = self._done
+        self._done = None
         if done is not None:
             done(self._outcome())
 
@@ -466,12 +469,10 @@ class Run:
 
     def _begin_second_stage(self, question: EscalationDecider) -> None:
         if not self._decision.settled:
-            first = [
-                result
-                for step, group in zip(self._due, self._groups, strict=True)
-                if not step.second and not step.shadow
-                for result in group or ()
-            ]
+            first: list[EvaluationResult] = []
+            for step, group in zip(self._due, self._groups, strict=True):
+                if group is not None and not step.second and not step.shadow:
+                    first.extend(group)
             self._decision = question.decide(first)
         self._broken = [(f"escalation:{rule}", error) for rule, error in question.broken]
         for index, step in enumerate(self._due):
@@ -495,12 +496,10 @@ class Run:
                 results.append(result)
             raised = next((result for result in group or () if result.raised), None)
             if raised is not None:
-                errors.append(
-                    RunError(evaluator_type=step.evaluator.label, message=raised.error or "")
-                )
-        errors += [
-            RunError(evaluator_type=part, message=message_of(error)) for part, error in self._broken
-        ]
+                message = raised.error or ""
+                errors.append(RunError(evaluator_type=step.evaluator.label, message=message))
+        for part, error in self._broken:
+            errors.append(RunError(evaluator_type=part, message=message_of(error)))
         criteria = self.evaluation_input.criteria or self.runner.criteria
         return RunOutcome(results, errors, criteria, self._outgoing, self._broken)
 
@@ -516,7 +515,8 @@ class Run:
     def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
         facts = self._facts(step)
         criteria = self._criteria_for(step)
-        facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
+        facts["started_ns"] = started_ns
+        facts["ended_ns"] = started_ns + perf_counter_ns() - tick
         if step.scores is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
             return self._named(step, [completed(raw, facts | corrections(raw, criteria))])
         answered = criteria_of(step.evaluator, step.names, raw)
@@ -538,7 +538,8 @@ class Run:
         self, step: Step, error: BaseException, started_ns: int, tick: int
     ) -> list[EvaluationResult]:
         facts = self._facts(step)
-        facts["started_ns"], facts["ended_ns"] = started_ns, started_ns + perf_counter_ns() - tick
+        facts["started_ns"] = started_ns
+        facts["ended_ns"] = started_ns + perf_counter_ns() - tick
         if isinstance(error, EvaluationSkipped):
             return self._for_each(step, skip_reason=str(error) or "skipped", **facts)
         return self._for_each(
@@ -568,12 +569,18 @@ def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
         and type(evaluator).evaluate is CriterionEvaluator.evaluate
     ):
         scores = evaluator
+    state = runner.executor.state(evaluator)
+    names = frozenset(criterion.name for criterion in evaluator.criteria())
+    threshold = None
+    if evaluator.sample_rate is not None:
+        threshold = threshold_of(evaluator.sample_rate)
+    is_second = escalation is not None and waits(evaluator, escalation)
     return Step(
         evaluator,
-        runner.executor.state(evaluator),
-        frozenset(criterion.name for criterion in evaluator.criteria()),
-        None if evaluator.sample_rate is None else threshold_of(evaluator.sample_rate),
-        escalation is not None and waits(evaluator, escalation),
+        state,
+        names,
+        threshold,
+        is_second,
         evaluator.calls_model,
         scores,
         evaluator.shadow,
@@ -590,9 +597,7 @@ def own_criteria(evaluators: Sequence[Evaluator]) -> tuple[EvaluationCriteria, .
 
 
 def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
-    """Refuse a criterion's name that was made of words and that an evaluator with other words has
-    too.
-    """
+    """Refuse a criterion's name that was made of words if an evaluator without them has it too."""
     words: dict[str, set[str | None]] = {}
     for evaluator in evaluators:
         for criterion in declared_criteria(evaluator):
@@ -611,21 +616,27 @@ def _for_each(
     One that declares none has a single result, under its type: which criteria it would have
     answered is unknown.
     """
-    if (skip_reason := facts.get("skip_reason")) is not None:
+    skip_reason = facts.get("skip_reason")
+    if skip_reason is not None:
         facts["reason_code"] = no_score_reason(skip_reason)
     asked_for = {criterion.name for criterion in criteria}
     names = [
         criterion.name for criterion in step.evaluator.criteria() if criterion.name in asked_for
     ]
+    if not step.names:
+        names = [step.evaluator.type]
     return [
-        EvaluationResult(criterion_name=name, **step.evaluator.signature, **facts)
-        for name in (names if step.names else [step.evaluator.type])
+        EvaluationResult(criterion_name=name, **step.evaluator.signature, **facts) for name in names
     ]
 
 
 def _error_type(error: BaseException) -> str:
-    error_type = getattr(error, "error_type", None) if isinstance(error, EvaluationError) else None
-    return clean(error_type if isinstance(error_type, str) else type(error).__name__, 64)
+    error_type: object = None
+    if isinstance(error, EvaluationError):
+        error_type = getattr(error, "error_type", None)
+    if not isinstance(error_type, str):
+        error_type = type(error).__name__
+    return clean(error_type, 64)
 
 
 def waits(evaluator: Evaluator, escalation: Escalation) -> bool:

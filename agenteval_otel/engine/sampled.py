@@ -24,8 +24,9 @@ from agenteval_otel.telemetry.accounting import Accounting
 
 
 class SamplingRecord:
-    """How the answers of one pipeline are sampled: by which key, with what probability, among which
-    answers.
+    """Knows how the answers of one pipeline are sampled.
+
+    It knows by which key, with what probability, and among which answers.
     """
 
     def __init__(self, settings: SamplingSettings, accounting: Accounting) -> None:
@@ -44,7 +45,8 @@ class SamplingRecord:
         decision = task.decision
         by_trace = self.settings.unit == "trace"
         probability = probability_of(decision) if decision else None
-        if (sampled := task.sampled) is not None:  # by the application that sent the answer
+        sampled = task.sampled
+        if sampled is not None:  # by the application that sent the answer
             upstream = Upstream(sampled.upstream, sampled.same_randomness)
             is_clustered = sampled.clustered
         else:
@@ -65,13 +67,10 @@ class SamplingRecord:
             probability = None
             upstream = NOTHING_KNOWN
         least = self._least_of(task.settings, upstream, keep)
-        return AnswerSampling(
-            probability,
-            upstream,
-            decision.reason if decision else None,
-            is_clustered,
-            least if sampled is None else sampled.least,
-        )
+        if sampled is not None:
+            least = sampled.least
+        reason = decision.reason if decision else None
+        return AnswerSampling(probability, upstream, reason, is_clustered, least)
 
     @staticmethod
     def _least_of(

@@ -10,7 +10,7 @@ USED: Final = "used"
 
 
 class LateTruth(NamedTuple):
-    """A ground truth that came after its answer.
+    """Holds a ground truth that came after its answer.
 
     Attributes:
         answer: What a right response says.
@@ -24,7 +24,7 @@ class LateTruth(NamedTuple):
 
 
 class TruthSignal(NamedTuple):
-    """A ground truth, with what leads to its answer.
+    """Holds a ground truth, with what leads to its answer.
 
     Attributes:
         ids: Ids of the answer, the most exact first.

@@ -33,7 +33,7 @@ Subject = Literal["answer", "conversation"]
 
 
 class HandlerCall(CapturedCall):
-    """A call of a monitored handler, with how it was sampled and its open span.
+    """Holds a call of a monitored handler, with how it was sampled and its open span.
 
     Attributes:
         settings: Of the handler, as they were when the call began.
@@ -78,7 +78,7 @@ fresh_call: Final[Callable[[], HandlerCall]] = partial(object.__new__, HandlerCa
 
 
 class UnderWay:
-    """What is done with a task at the moment."""
+    """Describes what is done with a task at the moment."""
 
     def settle(self, outcome: str) -> str:
         """Let nothing more be emitted, and return the outcome that matches what was. Any thread."""
@@ -86,11 +86,11 @@ class UnderWay:
 
 
 class Selection(NamedTuple):
-    """Which evaluators of a handler run for a task.
+    """Says which evaluators of a handler run for a task.
 
     Attributes:
         schedule: Those that run at once, or those that wait for the off-peak window.
-        labels: These alone; None for all of the schedule.
+        labels: These alone. None for all of the schedule.
         results: What is there already, in place of any evaluator.
     """
 
@@ -105,14 +105,14 @@ class Selection(NamedTuple):
 
 
 class AnswerSampling(NamedTuple):
-    """How one answer was sampled.
+    """Says how one answer was sampled.
 
     Attributes:
-        probability: That it was sampled here; None where that is unknown.
+        probability: That it was sampled here. None where that is unknown.
         upstream: How it was sampled before it came here.
         reason: Why it was sampled, by the sampler's word.
         is_clustered: Other answers of its trace are sampled with it.
-        least: The least probability of a sampled answer; None where the sampler does not know it.
+        least: The least probability of a sampled answer. None where the sampler does not know it.
     """
 
     probability: float | None = None
@@ -150,7 +150,7 @@ NOT_DRAWN: Final = AnswerSampling()
 
 
 class Origin:
-    """Who made a task, and hears its end. Override what is needed.
+    """Knows what a task was made from, and hears its end. Override what is needed.
 
     Attributes:
         opens_span: Evaluators that take a while run below the run span.
@@ -175,8 +175,9 @@ class Origin:
 
 
 class Follower:
-    """Hears how tasks go on, beside their origins, as a journal does that keeps what is not delivered.
-    Must not block.
+    """Hears how tasks go on, beside their origins. Must not block.
+
+    An example is a journal that keeps what is not delivered.
     """
 
     def opened(self) -> None:
@@ -186,13 +187,15 @@ class Follower:
         """Take the outcome of a task. Any thread."""
 
     def delivered(self) -> None:
-        """Know that what a settled task gave is exported and stored: once for each, and never for one
-        that was dropped at the end. The thread that calls `Pipeline.export`.
+        """Know that what a settled task gave is exported and stored.
+
+        It is called once for each task, and never for one that was dropped at the end. The thread
+        that calls `Pipeline.export`.
         """
 
 
 class Task:
-    """What the engine works on.
+    """Holds what the engine works on.
 
     What most tasks never set are defaults of the class.
 
@@ -211,17 +214,18 @@ class Task:
         subject: What is evaluated.
         conversation: The turns, where these are evaluated together.
         decision: What the sampler said of it here.
-        sampling: How its answer was sampled, where that is known already; else it is worked out.
-        randomness: The one that decided; None where nothing is drawn any more.
+        sampling: How its answer was sampled, where that is known already. Else it is worked out.
+        randomness: The one that decided. None where nothing is drawn any more.
         sampled: How an application sampled the answer that it sent to this sidecar.
         started_ns: When the answer began, Unix time.
-        ended_ns: Since when its evaluation is due; 0 if it is due at no time.
-        answered_ns: When the answer was complete, where it has waited since; 0: at `ended_ns`.
+        ended_ns: Since when its evaluation is due. 0 if it is due at no time.
+        answered_ns: When the answer was complete, where it has waited since. 0: at `ended_ns`.
         error_type: Of what the handler raised.
         select: Which evaluators run.
         late: Why its results come after others of the same answer.
-        span: Its own agent span, while that is open; see `HandlerCall` for what belongs to it.
-        stays: It is evaluated here, and was not taken over; None while no capability has heard of it.
+        span: Its own agent span, while that is open. See `HandlerCall` for what belongs to it.
+        stays: It is evaluated here, and was not taken over. None while no capability has heard of
+            it.
         under_way: What is done with it at the moment.
         follower: Hears the outcome too, and when its results are delivered.
         response_form: How its answer is judged.
@@ -278,8 +282,10 @@ class Task:
             return queued.task
         made = cls._of_call(queued, origin)
         task: Task = queued.__dict__.setdefault("task", made)  # of two threads one has made it
-        if task is made and (span := queued.take_span()) is not None:
-            task.span = span
+        if task is made:
+            span = queued.take_span()
+            if span is not None:
+                task.span = span
         return task
 
     @classmethod

@@ -1,5 +1,6 @@
-"""Turns of live answers, put together; a closed conversation goes through the engine as one task of
-its agent.
+"""Conversations: turns of live answers, put together.
+
+A closed conversation goes through the engine as one task of its agent.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ _UNKNOWN = SamplingDecision(True, None, "unknown")
 
 
 class LastTurn(NamedTuple):
-    """What is kept of the turn that began last: a conversation is evaluated as its answer was."""
+    """Keeps what is needed of the turn that began last.
+
+    A conversation is evaluated as the answer of this turn was.
+    """
 
     settings: HandlerSettings
     reason: str
@@ -52,7 +56,7 @@ class LastTurn(NamedTuple):
 
 
 class _Closed(Origin):
-    """A closed conversation, whose outcome counts as one."""
+    """Holds a closed conversation, whose outcome counts as one."""
 
     def __init__(self, conversation: Conversation, accounting: Accounting) -> None:
         self._conversation = conversation
@@ -72,7 +76,7 @@ class _Closed(Origin):
 
 
 class Conversations(Capability):
-    """The conversations of one pipeline."""
+    """Keeps the conversations of one pipeline."""
 
     name = "conversations"
     subject = "conversation"
@@ -120,24 +124,27 @@ class Conversations(Capability):
         if id is None:
             self._accounting.fail("conversations:no_id")
             return
+        trace_state = None if span is None else span.trace_state
         last = LastTurn(
             task.settings,
             decision.reason,
             task.randomness,
-            None if span is None else span.trace_state,
+            trace_state,
             task.upstream,
             task.sampled,
             task.call_id,
             task.ended_ns,
         )
         try:
+            key = ConversationKey(id, task.agent, turn.service)
+            probability = probability_of(decision)
             closed, had_room = self.assembler.add(
-                ConversationKey(id, task.agent, turn.service),
+                key,
                 turn,
                 span=span,
                 started_ns=task.started_ns,
                 last=last,
-                probability=probability_of(decision),
+                probability=probability,
                 now_s=time.monotonic(),
             )
         except Exception as error:  # a value without a JSON form
@@ -151,8 +158,9 @@ class Conversations(Capability):
             self._look(loop)
 
     def close_all(self, end: End) -> int:
-        """Submit what was closed, close and submit every open conversation, and return how many
-        were open.
+        """Submit every conversation, and return how many were open.
+
+        Those that are closed already come first. Open ones are closed and then submitted.
         """
         self.after_list()
         number = 0
@@ -195,17 +203,17 @@ class Conversations(Capability):
         """Close what is over, and look again when the next one will be."""
         now_s = time.monotonic()
         self._closed += self.assembler.take(now_s)
-        timer, self._timer = self._timer, None
+        timer = self._timer
+        self._timer = None
         if timer is not None and timer[0] is loop:
             timer[1].cancel()
         next_s = self.assembler.next_s()
         if next_s is not None:
             # In a context of its own: the timer would keep that of a call alive.
             context = contextvars.Context()
-            self._timer = (
-                loop,
-                loop.call_later(max(0.0, next_s - now_s), self._on_timer, loop, context=context),
-            )
+            delay_s = max(0.0, next_s - now_s)
+            handle = loop.call_later(delay_s, self._on_timer, loop, context=context)
+            self._timer = (loop, handle)
 
     def _on_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         self._look(loop)

@@ -1,5 +1,6 @@
-"""Evaluated answers whose evaluators lack a ground truth that is to come: kept for a while,
-compressed and bounded.
+"""Evaluated answers whose evaluators lack a ground truth that is to come.
+
+They are kept for a while, compressed and bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from agenteval_otel.engine.run import RunOutcome
 from agenteval_otel.engine.signals import USED, LateTruth, Signal
 from agenteval_otel.engine.task import AnswerSampling, Origin, Selection, Task
 from agenteval_otel.evaluators.ground_truth.index import NormalizedQuery
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput
+from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult
 from agenteval_otel.models.inputs import NO_GROUND_TRUTH, is_blank
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.fork import reset_in_child
@@ -32,10 +33,10 @@ _MAX_JOINED: Final = 30_000  # ids of answers that have their truth: about 10,00
 
 
 class PendingAnswer(Origin):
-    """What is kept of an answer, and how the evaluators that waited are run.
+    """Keeps what is needed of an answer, and how the evaluators that waited are run.
 
     Attributes:
-        settings: Of its handler; None once they were replaced.
+        settings: Of its handler. None once they were replaced.
         labels: Of the evaluators that wait.
         sampling: How the answer was sampled.
     """
@@ -82,10 +83,9 @@ class PendingAnswer(Origin):
         """
         if prompt is None:
             return True
-        return (
-            NormalizedQuery.of(prompt).text
-            == NormalizedQuery.of(unpacked(self._packed).prompt or "").text
-        )
+        text = NormalizedQuery.of(prompt).text
+        own_prompt = unpacked(self._packed).prompt or ""
+        return text == NormalizedQuery.of(own_prompt).text
 
     def is_concerned(self, erasure: Erasure) -> bool:
         return erasure.concerns_input(unpacked(self._packed), self._started_ns)
@@ -109,9 +109,9 @@ class PendingAnswer(Origin):
         known = unpacked(self._packed)
         metadata = {**(known.metadata or {}), "ground_truth": {"match": "late"}}
         fields: dict[str, Any] = {"ground_truth": truth.answer, "metadata": metadata}
-        task.input = copy_with(
-            known, fields | ({"criteria": self._criteria} if self._criteria else {})
-        )
+        if self._criteria:
+            fields["criteria"] = self._criteria
+        task.input = copy_with(known, fields)
         return task, _TASK_BYTES + kept_bytes(task.input)
 
     def completed(self, outcome: RunOutcome) -> RunOutcome:
@@ -119,11 +119,13 @@ class PendingAnswer(Origin):
 
         A part of the answer has no overall score.
         """
-        results = [
-            copy_with(result, dict(zip(("probability", "sampling_reason"), facts, strict=True)))
-            for result in outcome.results
-            if (facts := self._facts.get(result.criterion_name)) is not None
-        ]
+        results: list[EvaluationResult] = []
+        for result in outcome.results:
+            facts = self._facts.get(result.criterion_name)
+            if facts is not None:
+                probability, reason = facts
+                changes = {"probability": probability, "sampling_reason": reason}
+                results.append(copy_with(result, changes))
         return outcome._replace(results=results, criteria=())
 
     def settle(self, task: Task, outcome: str) -> None:
@@ -133,14 +135,14 @@ class PendingAnswer(Origin):
 
 
 class PendingAnswers(Capability):
-    """The pending answers of a pipeline, within time and memory.
+    """Keeps the pending answers of a pipeline, within time and memory.
 
-    Any thread; holds its lock for microseconds.
+    Any thread may call. The lock is held for microseconds.
 
     What becomes of an answer that gets no truth is counted as ``ground_truth:<what>``.
 
     Args:
-        window_s: How long an answer is kept; 0: not at all.
+        window_s: How long an answer is kept. With 0 it is not kept at all.
         by_agent: The same for single agents.
     """
 
@@ -187,8 +189,10 @@ class PendingAnswers(Capability):
             self.keep(task, evaluated.input, evaluated.outcome, evaluated.sampling)
 
     def on_signal(self, signal: Signal) -> str | None:
-        """Evaluate what waited for a ground truth, and return what has become of the truth: `USED`,
-        ``not_awaited`` or a reason of `take`. Return None if no answer waits for it.
+        """Evaluate what waited for a ground truth, and return what has become of the truth.
+
+        The return value is `USED`, ``not_awaited`` or a reason of `take`. It is None if no answer
+        waits for the truth.
         """
         answer = self.take(signal.ids, signal.truth)
         if answer is None or isinstance(answer, str):
@@ -245,7 +249,8 @@ class PendingAnswers(Capability):
                 answer.settings = None
                 return self._next._keep(answer, window_s)
             while not MEMORY.pending_answers.reserve(answer.size_bytes):
-                if not (oldest := self._oldest()):
+                oldest = self._oldest()
+                if not oldest:
                     return self._count("no_room")
                 self._remove(oldest)
                 self._count("no_room")
@@ -293,7 +298,9 @@ class PendingAnswers(Capability):
     def erase(self, erasure: Erasure) -> dict[str, int]:
         """Remove the answers that match the erasure, and return how many."""
         with self._lock:
-            every = [answer for answers in self._by_window.values() for answer in answers.values()]
+            every: list[PendingAnswer] = []
+            for answers in self._by_window.values():
+                every.extend(answers.values())
             concerned = [answer for answer in every if answer.is_concerned(erasure)]
             for answer in concerned:
                 self._remove(answer)
@@ -341,12 +348,13 @@ def _lacks_truth(skip_reason: str | None) -> bool:
 def _keys(task: Task, evaluation_input: EvaluationInput) -> list[Any]:
     """Return the ids that lead to it. Trace and conversation lead to their newest answer."""
     span = task.target
-    keys: list[Any] = (
-        [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
-    )
+    keys: list[Any] = []
+    if span is not None and span.is_valid:
+        keys = [(span.trace_id, span.span_id), span.trace_id]
     ids = {
         "call": task.call_id if task.has_known_id else None,
         "response": evaluation_input.response_id,
         "conversation": evaluation_input.conversation_id or evaluation_input.session_id,
     }
-    return keys + [(kind, value) for kind, value in ids.items() if value is not None]
+    keys += [(kind, value) for kind, value in ids.items() if value is not None]
+    return keys

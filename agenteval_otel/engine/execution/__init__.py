@@ -1,5 +1,6 @@
-"""Where an evaluator runs, and for how long: ``inline`` in the engine, else ``thread``, ``process``
-or ``async``.
+"""Where an evaluator runs, and for how long.
+
+It runs ``inline`` in the engine, else by ``thread``, ``process`` or ``async``.
 """
 
 from agenteval_otel.engine.execution.executor import Executor

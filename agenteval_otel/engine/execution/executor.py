@@ -1,5 +1,6 @@
-"""Executor: starts each evaluation where its evaluator runs, and keeps what evaluators were
-observed to do.
+"""Executor: starts each evaluation where its evaluator runs.
+
+It also keeps what evaluators were observed to do.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _CANCEL_S = 0.1
 
 @dataclass(slots=True)
 class Load:
-    """Jobs that wait or run in one mode, their expected seconds, those of all so far; up to
-    `at_once` run at once.
+    """Counts the jobs that wait or run in one mode, and sums up their expected seconds.
+
+    `submitted_s` is the sum of all jobs so far. Up to `at_once` jobs run at once.
     """
 
     at_once: int = 1
@@ -47,7 +49,7 @@ class Load:
 class Executor:
     """Runs evaluations of one pipeline, or of one offline run.
 
-    With `live`, in a host's process, evaluators are moved and threads rest; else ``process`` means
+    With `live`, in a host's process, evaluators are moved and threads rest. Else ``process`` means
     ``thread``.
     """
 
@@ -55,7 +57,7 @@ class Executor:
         self.is_live = live
         self._async_concurrency = async_concurrency
         self._states: dict[int, tuple[EvaluatorState, weakref.ref[Evaluator]]] = {}
-        self._supervisor = Supervisor() if live else None
+        self.supervisor = Supervisor() if live else None
         self._reset()
         reset_in_child(self._reset)
 
@@ -69,14 +71,15 @@ class Executor:
         }
 
     def __repr__(self) -> str:
-        return f"<Executor {self._threads!r} {self._supervisor!r}>"
+        return f"<Executor {self._threads!r} {self.supervisor!r}>"
 
     def state(self, evaluator: Evaluator) -> EvaluatorState:
         key = id(evaluator)
         known = self._states.get(key)
         if known is None:
             reference = weakref.ref(evaluator, lambda _: self._states.pop(key, None))
-            known = self._states[key] = EvaluatorState(evaluator, live=self.is_live), reference
+            known = (EvaluatorState(evaluator, live=self.is_live), reference)
+            self._states[key] = known
         return known[0]
 
     def start(
@@ -128,13 +131,13 @@ class Executor:
         Returns at once. Later evaluations are still done.
         """
         self._threads.close()
-        if self._supervisor is not None:
-            self._supervisor.close()
+        if self.supervisor is not None:
+            self.supervisor.close()
 
     def leave(self) -> None:
         """Let worker processes end with this process, at its exit. No other is started."""
-        if self._supervisor is not None:
-            self._supervisor.leave()
+        if self.supervisor is not None:
+            self.supervisor.leave()
 
     def _submit(self, job: Job, mode: Execution) -> None:
         state = job.state
@@ -146,7 +149,8 @@ class Executor:
                 state.leave_process(str(error))
                 mode = "thread"
         is_async = mode == "async" or state.in_own_loop
-        job.limit_s = job.evaluator.timeout_s or (ASYNC_TIMEOUT_S if is_async else TIMEOUT_S)
+        usual_limit_s = ASYNC_TIMEOUT_S if is_async else TIMEOUT_S
+        job.limit_s = job.evaluator.timeout_s or usual_limit_s
         job.mode = mode
         job.expected_s = state.usual_s
         load = self.loads[mode]
@@ -156,8 +160,8 @@ class Executor:
         try:
             if mode == "async":
                 self._tasks_of(job.loop).submit(job)
-            elif mode == "process" and self._supervisor is not None:
-                self._supervisor.submit(job)
+            elif mode == "process" and self.supervisor is not None:
+                self.supervisor.submit(job)
             else:
                 self._threads.submit(job)
         except RuntimeError as error:  # no thread can be started now
@@ -191,7 +195,8 @@ class Executor:
 
     def _leave(self, job: Job) -> bool:
         """Remove the job from its load. Return False if it is not there."""
-        mode, job.mode = job.mode, None
+        mode = job.mode
+        job.mode = None
         if mode is None:
             return False
         load = self.loads[mode]
@@ -203,15 +208,18 @@ class Executor:
     def _tasks_of(self, loop: asyncio.AbstractEventLoop) -> _Tasks:
         known = self._loops.get(loop)
         if known is None:
-            for other in [other for other in self._loops if other.is_closed()]:
-                del self._loops[other]
-            known = self._loops[loop] = _Tasks(self._async_concurrency)
+            closed_loops = [other for other in self._loops if other.is_closed()]
+            for closed_loop in closed_loops:
+                del self._loops[closed_loop]
+            known = _Tasks(self._async_concurrency)
+            self._loops[loop] = known
         return known
 
 
 class _Tasks:
-    """The async evaluations of one event loop; `started` holds also those that ignored their
-    cancellation.
+    """Runs the async evaluations of one event loop.
+
+    `started` holds also those that ignored their cancellation.
     """
 
     def __init__(self, concurrency: int) -> None:

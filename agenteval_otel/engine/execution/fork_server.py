@@ -1,5 +1,6 @@
-"""The fork server, which imports everything once and forks the worker process; and that worker
-process.
+"""The fork server and the worker process.
+
+The fork server imports everything once and forks the worker process.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ class ForkServer:
             self._libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
     def _end_worker(self) -> None:
-        pid, self._worker = self._worker, 0
+        pid = self._worker
+        self._worker = 0
         if pid:
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(OSError):
@@ -165,11 +167,9 @@ def work(channel: socket.socket, evaluators: Evaluators) -> None:
         for number, criteria_line, input_line in jobs:
             if criteria_line != b"\n":
                 fields = json.loads(criteria_line)
-                criteria = (
-                    None
-                    if fields is None
-                    else tuple(map(EvaluationCriteria.model_validate, fields))
-                )
+                criteria = None
+                if fields is not None:
+                    criteria = tuple(map(EvaluationCriteria.model_validate, fields))
             if input_line != b"\n":
                 evaluation_input = None
                 with contextlib.suppress(Exception):
@@ -211,8 +211,9 @@ def _evaluated(
 
 
 def _take_signals() -> None:
-    """Restore default signal handling in a process that an evaluator forks, so that it can be
-    ended.
+    """Restore default signal handling in a process that an evaluator forks.
+
+    So signals can end it.
     """
     for number in _SIGNALS:
         with contextlib.suppress(ValueError):  # forked from a thread of a sub-interpreter

@@ -1,5 +1,6 @@
-"""Job: one evaluation on its way to where it runs, and back; and what was observed of its
-evaluator.
+"""Job: one evaluation on its way to where it runs, and back.
+
+`EvaluatorState` is what was observed of its evaluator.
 """
 
 from __future__ import annotations
@@ -37,17 +38,18 @@ Outcome = Any
 
 
 class Awaits(Exception):
-    """An evaluation that was run as a plain function awaits something."""
+    """Says that an evaluation that was run as a plain function awaits something."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One evaluation.
+    """Holds one evaluation.
 
-    `done` takes the outcome, once, on the thread of `loop`; None after that, or when cancelled.
+    `done` takes the outcome, once, on the thread of `loop`. It is None after that, or when
+    cancelled.
 
     `mode` is where it waits or runs, None before and after. `expected_s` is what evaluations of
-    this evaluator usually take; `seconds` and `cpu_s` are this one's.
+    this evaluator usually take. `seconds` and `cpu_s` are this one's.
     """
 
     evaluator: Evaluator
@@ -66,7 +68,8 @@ class Job:
     context: contextvars.Context | None = None
 
     def finish(self, outcome: Outcome) -> None:
-        done, self.done = self.done, None
+        done = self.done
+        self.done = None
         if done is not None:
             done(outcome)
 
@@ -106,7 +109,10 @@ def result_of_plain(work: Coroutine[Any, Any, Any]) -> Any:
 
 
 class EvaluatorState:
-    """What the executor has observed of one evaluator; the fork server identifies it by `number`."""
+    """Keeps what the executor has observed of one evaluator.
+
+    The fork server identifies the evaluator by `number`.
+    """
 
     def __init__(self, evaluator: Evaluator, *, live: bool) -> None:
         self.number = next(_NUMBERS)
@@ -197,8 +203,9 @@ class EvaluatorState:
             )
 
     def awaits(self) -> None:
-        """Run an evaluator that awaits as a task, or in a thread with its own loop if its execution
-        was set.
+        """Run an evaluator that awaits as a task from now on.
+
+        If its execution was set, run it in a thread with its own loop.
         """
         self._may_become_inline = False
         self.in_own_loop = self._chosen
@@ -209,7 +216,8 @@ class EvaluatorState:
         self.log("evaluator_not_portable", f"{reason}: it runs in a thread of this process")
 
     def measured(self, seconds: float) -> None:
-        self.usual_s += (seconds - self.usual_s) * (0.1 if self.usual_s else 1.0)
+        weight = 0.1 if self.usual_s else 1.0
+        self.usual_s += (seconds - self.usual_s) * weight
 
     def log(self, event: str, reason: str) -> None:
         if event not in self._logged:  # once for each

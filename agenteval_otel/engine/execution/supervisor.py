@@ -57,11 +57,11 @@ _SLICE_S = 0.25
 
 
 class NoWorkerProcess(RunsHere):
-    """No worker process can be used here or now; the text says why."""
+    """Says that no worker process can be used here or now. The text says why."""
 
 
 class Supervisor:
-    """The fork server and the worker process of one executor.
+    """Runs the fork server and the worker process of one executor.
 
     Nothing is started before the first job.
     """
@@ -77,7 +77,8 @@ class Supervisor:
         self._closing = False
         self.server: ForkServerClient | None = None
         self._worker: WorkerHandle | None = None
-        self._failures, self._not_before = 0, 0.0  # of the fork server
+        self._failures = 0  # of the fork server
+        self._not_before = 0.0  # of the fork server
 
     def __repr__(self) -> str:
         return f"<Supervisor {'not started' if self.server is None else 'running'}>"
@@ -264,7 +265,8 @@ class Supervisor:
         raise job.timeout()
 
     def _end_worker(self, server: ForkServerClient) -> None:
-        worker, self._worker = self._worker, None
+        worker = self._worker
+        self._worker = None
         if worker is not None:
             worker.channel.close()
             server.end_worker()
@@ -272,9 +274,9 @@ class Supervisor:
     def _pause(self) -> None:
         """Set when the next fork server may start: at once the first time, later after a pause."""
         self._failures += 1
-        pause_s = (
-            0.0 if self._failures == 1 else min(_MAX_PAUSE_S, 2.0 ** min(self._failures - 2, 10))
-        )
+        pause_s = 0.0
+        if self._failures != 1:
+            pause_s = min(_MAX_PAUSE_S, 2.0 ** min(self._failures - 2, 10))
         self._not_before = max(self._not_before, time.monotonic() + pause_s)
 
     def _end(self, patience_s: float = _END_S) -> None:
@@ -301,8 +303,9 @@ def _message(job: Job, before: Job | None) -> bytes:
 
 
 class WorkerHandle:
-    """A worker process, the numbers of the `evaluators` that it knows, and the CPU seconds of its
-    last answer.
+    """Holds a worker process and the channel to it.
+
+    `evaluators` are the numbers of those that it knows, `cpu_s` the CPU seconds of its last answer.
     """
 
     def __init__(self, pid: int, channel: socket.socket, evaluators: set[int]) -> None:
@@ -317,25 +320,27 @@ class WorkerHandle:
             raise Gone
 
     def is_starved(self, limit_s: float) -> bool:
-        """Tell whether it waits for the processor, or is stopped, and used less than half of the
-        limit. This is seen on Linux.
+        """Tell whether it waits for the processor, or is stopped.
+
+        Return False if it used half of the limit or more. This is seen on Linux.
         """
         try:
             with open(f"/proc/{self.pid}/stat", "rb") as file:
                 state, *fields = file.read().rpartition(b")")[2].split()
         except OSError:
             return False
-        used_s = (int(fields[10]) + int(fields[11])) / os.sysconf("SC_CLK_TCK") - self.cpu_s
+        ticks = int(fields[10]) + int(fields[11])
+        used_s = ticks / os.sysconf("SC_CLK_TCK") - self.cpu_s
         return state in (b"R", b"T") and used_s < limit_s / 2
 
 
 class ForkServerClient:
-    """The fork server as the host sees it.
+    """Represents the fork server to the host.
 
     A request blocks until it is answered, and raises `Gone` where it is not.
 
-    `problems` maps the number of each evaluator to why it could not be loaded; an empty text if it
-    was loaded.
+    `problems` maps the number of each evaluator to why it could not be loaded. The text is empty if
+    it was loaded.
     """
 
     def __init__(self) -> None:
@@ -450,37 +455,34 @@ def _spawn(python: str, descriptor: int) -> int:
 
     Return its process id.
     """
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if (name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES))
-        and name not in _LATER
-        and not is_secret(name)
-    }
+    environment: dict[str, str] = {}
+    for name, value in os.environ.items():
+        is_allowed = name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)
+        if is_allowed and name not in _LATER and not is_secret(name):
+            environment[name] = value
     path = [part or os.getcwd() for part in sys.path if isinstance(part, str)]
     variables = {name: os.environ[name] for name in sorted(_LATER) if name in os.environ}
     later = json.dumps([path, variables, folder_of_named_modules()])
-    flags = [
-        "-P",
-        "-W",
-        "ignore",
-        *(["-O"] * sys.flags.optimize),
-        *(["-X", "utf8"] if sys.flags.utf8_mode else []),
-    ]
+    flags = ["-P", "-W", "ignore"]
+    flags += ["-O"] * sys.flags.optimize
+    if sys.flags.utf8_mode:
+        flags += ["-X", "utf8"]
+    command = [python, *flags, "-c", _BOOT, later]
     actions = [
         (os.POSIX_SPAWN_DUP2, descriptor, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
+    reset_signals = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE)
     # Its own process group, so that an interrupt at the terminal reaches only the host. Not its own
     # session: on Linux that is also its own scheduling group, where its low priority would not
     # favor the host.
     return os.posix_spawn(
         python,
-        [python, *flags, "-c", _BOOT, later],
+        command,
         environment | _OWN,
         file_actions=actions,
         setpgroup=0,
         setsigmask=(),
-        setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGCHLD, signal.SIGPIPE),
+        setsigdef=reset_signals,
     )

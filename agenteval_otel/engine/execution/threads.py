@@ -25,7 +25,7 @@ _BACKLOG = 32
 
 
 class Threads:
-    """The queue and its threads, usually one.
+    """Holds the queue and its threads, usually one.
 
     If an evaluation takes long, a new thread runs those behind it.
 

@@ -1,8 +1,9 @@
-"""What passes between this process and a worker process: evaluators as recipes, and lines of JSON
-that execute nothing.
+"""What passes between this process and a worker process.
+
+Evaluators pass as recipes, and everything passes as lines of JSON that execute nothing.
 
 A batch is the number of its jobs as a line, and then three lines for each job: the evaluator's
-number, the criteria (``null``: the input's own) and the input; an empty line stands for the same as
+number, the criteria (``null``: the input's own) and the input. An empty line stands for the same as
 in the job before. An answer is ``[cpu_s, kind, body]``: the worker's CPU seconds so far, and
 results as lists of field values or an exception.
 """
@@ -36,7 +37,7 @@ _FIELDS = tuple(name for name in EvaluationResult.model_fields if name != "judge
 
 
 class Gone(Exception):
-    """The other side has ended, or sends what is no message."""
+    """Says that the other side has ended, or sends what is no message."""
 
 
 def line(message: object) -> bytes:
@@ -49,8 +50,9 @@ class Lines:
         self._buffer = bytearray()
 
     def read(self, wait: Callable[[], bool]) -> Any:
-        """Return the next message, or None if there is none and `wait` for the socket returns
-        False. Raises `Gone`.
+        """Return the next message. Raises `Gone`.
+
+        Return None if there is none and `wait` for the socket returns False.
         """
         while (end := self._buffer.find(b"\n")) < 0:
             if not wait():
@@ -148,7 +150,7 @@ def _plain(value: object) -> Any:
 
 
 class _Raised(Exception):
-    """An exception of the worker's, under the name that it had there."""
+    """Stands for an exception of the worker's, under the name that it had there."""
 
 
 @functools.lru_cache(maxsize=256)
@@ -157,11 +159,14 @@ def _named(name: str, root: type[Any]) -> type[Any]:
 
 
 class RunsHere(Exception):
-    """The evaluation cannot run in a worker process: it runs in a thread of this process."""
+    """Says that the evaluation cannot run in a worker process.
+
+    It runs in a thread of this process.
+    """
 
 
 class NotPortable(RunsHere):
-    """The evaluator cannot be made again in another process; the text says why."""
+    """Says that the evaluator cannot be made again in another process. The text says why."""
 
 
 def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
@@ -181,21 +186,22 @@ def serialize_evaluator(evaluator: Evaluator) -> dict[str, Any]:
         ) from None
     except Exception as error:
         # Our own words name types and modules; what others raise may quote their configuration.
-        raise NotPortable(
-            str(error) if type(error) is LookupError else f"{type(error).__name__} in its fields"
-        ) from None
+        reason = f"{type(error).__name__} in its fields"
+        if type(error) is LookupError:
+            reason = str(error)
+        raise NotPortable(reason) from None
     if again != evaluator or again.fingerprint != evaluator.fingerprint:
         raise NotPortable("its fields hold something that is not in its dump")
     function = fields.get("function")
     of_main = place[0] == MAIN or (isinstance(function, tuple | list) and MAIN in function)
+    main = _main() if of_main else None
+    environment = {name: os.environ[name] for name in kind.child_environment if name in os.environ}
     return {
         "place": place,
         "fields": fields,
         "fingerprint": evaluator.fingerprint,
-        "main": _main() if of_main else None,
-        "environment": {
-            name: os.environ[name] for name in kind.child_environment if name in os.environ
-        },
+        "main": main,
+        "environment": environment,
     }
 
 

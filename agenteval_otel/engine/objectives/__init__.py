@@ -1,5 +1,6 @@
-"""Objectives: detects in the process when a criterion breaches its objective or recovers, and calls
-back.
+"""Objectives: detects in the process when a criterion breaches its objective or recovers.
+
+Then it calls back.
 """
 
 from agenteval_otel.engine.objectives.crossings import Callback, ObjectiveCrossing, load_callback

@@ -1,8 +1,8 @@
-"""ObjectiveCrossing, the report that a rate has crossed its objective, and the application's
-functions that get it.
+"""ObjectiveCrossing, the report that a rate has crossed its objective, and who gets it.
 
-These functions are called one after the other on a background thread and may be slow, hang or
-raise: that is counted and logged, and neither answers nor evaluations wait for them.
+Functions of the application get it. They are called one after the other on a background thread and
+may be slow, hang or raise: that is counted and logged, and neither answers nor evaluations wait for
+them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ MAX_WAITING = 256
 
 
 class ObjectiveCrossing(Value):
-    """A criterion that breached its objective, or recovered. Frozen; `model_dump_json` gives JSON.
+    """Reports a criterion that breached its objective, or recovered.
+
+    It is frozen. `model_dump_json` gives JSON.
 
     Attributes:
-        agent: The agent's name; ``_other`` for those beyond the limit on agents.
+        agent: The agent's name. ``_other`` for those beyond the limit on agents.
         objective: The share of results that should pass, 0 to 1.
         rate: The share that passes: of the last `count` verdicts (`BreachSettings.window`), each
             weighted by 1 / its probability.
@@ -42,7 +44,7 @@ class ObjectiveCrossing(Value):
         reminder: A repeat: the breach was reported before and lasts.
         clustered: The handler has many calls in one trace, which are sampled together: the interval
             is too narrow.
-        span: The evaluated span of the last verdict that failed; None where there was none.
+        span: The evaluated span of the last verdict that failed. None where there was none.
     """
 
     kind: Literal["breached", "recovered"]
@@ -68,11 +70,13 @@ class ObjectiveCrossing(Value):
     def __str__(self) -> str:
         state = "still breached" if self.reminder else self.kind
         of_agent = f" of {self.agent}" if self.agent else ""
-        interval = f" ({self.low * 100:.1f} to {self.high * 100:.1f})"
+        interval = ""
+        if self.has_interval:
+            interval = f" ({self.low * 100:.1f} to {self.high * 100:.1f})"
+        rate = f"{self.rate * 100:.1f} %{interval}"
         units = "" if self.units in (None, self.count) else f" in {self.units} conversations"
         return (
-            f"objective {state}: {self.criterion}{of_agent} passes {self.rate * 100:.1f} %"
-            f"{interval if self.has_interval else ''} of {self.count}{units}, "
+            f"objective {state}: {self.criterion}{of_agent} passes {rate} of {self.count}{units}, "
             f"objective {self.objective * 100:g} %"
         )
 
@@ -83,15 +87,18 @@ class ObjectiveCrossing(Value):
 
 
 def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
+    agent = None if crossing.agent is None else clean(crossing.agent)
+    low = crossing.low if crossing.has_interval else None
+    high = crossing.high if crossing.has_interval else None
     values = {
         names.EVALUATION_NAME: clean(crossing.criterion),
         names.OBJECTIVE: crossing.objective,
         names.OBJECTIVE_RATE: crossing.rate,
-        names.OBJECTIVE_LOW: crossing.low if crossing.has_interval else None,
-        names.OBJECTIVE_HIGH: crossing.high if crossing.has_interval else None,
+        names.OBJECTIVE_LOW: low,
+        names.OBJECTIVE_HIGH: high,
         names.OBJECTIVE_COUNT: crossing.count,
         names.OBJECTIVE_SINCE: crossing.since_ns / 1e9,
-        names.AGENT_NAME: None if crossing.agent is None else clean(crossing.agent),
+        names.AGENT_NAME: agent,
         names.OBJECTIVE_REMINDER: crossing.reminder or None,
         names.SAMPLING_CLUSTERED: crossing.clustered or None,
     }
@@ -103,8 +110,9 @@ Callback = Callable[[ObjectiveCrossing], Any]
 
 
 class Callbacks:
-    """Calls functions one after the other on a thread of ours, an async one for at most
-    `timeout_s`.
+    """Calls functions one after the other on a thread of ours.
+
+    An async function runs for at most `timeout_s`.
 
     `on_failure` is called with the kind of the crossing whose callback failed or was not called,
     and the error.

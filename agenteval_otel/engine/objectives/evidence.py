@@ -1,5 +1,6 @@
-"""Evidence that an objective is breached, or met again: valid at every look, whatever the turns of a
-conversation have in common.
+"""Evidence that an objective is breached, or met again.
+
+It is valid at every look, whatever the turns of a conversation have in common.
 
 A rolling rate with its interval is no alarm: a reader who looks often enough sees any rate leave
 its interval by chance. This is an e-detector of the Shiryaev-Roberts kind (Shin, Ramdas and
@@ -47,8 +48,10 @@ _MOST_REMEMBERED: Final = 512
 
 
 class UnitSize:
-    """How many verdicts of a unit are bet on: the mean number that the last 32 to 64 units had, at
-    most 10. More would hardly add evidence, and delay it.
+    """Learns how many verdicts of a unit are bet on.
+
+    It is the mean number that the last 32 to 64 units had, at most 10. More would hardly add
+    evidence, and delay it.
 
     Attributes:
         repeated: How many verdicts have come since a unit began.
@@ -71,14 +74,14 @@ class UnitSize:
 
 
 class _Unit:
-    """What gamblers bet on: the first `size` verdicts of a conversation.
+    """Holds what gamblers bet on: the first `size` verdicts of a conversation.
 
     Attributes:
         left: How many of them have not come. 0 once it is settled.
         joined: The wealth, by bet, of the gamblers who joined before it began and after the open
             unit before it began.
-        factors: What it multiplies their wealth by, and that of all earlier ones; the units that
-            began after this one, before the next open one, and are settled, included.
+        factors: What it multiplies their wealth by, and that of all earlier ones. The units that
+            began after this one, before the next open one, and are settled, are included.
         last: How many units had begun at its last verdict.
     """
 
@@ -111,10 +114,9 @@ class _Unit:
         self._set_factors()
 
     def _set_factors(self) -> None:
-        self.factors = [
-            min((1.0 + bet * self._value) * settled, _LIMIT)
-            for bet, settled in zip(BETS, self._settled, strict=True)
-        ]
+        value = self._value
+        bets = zip(BETS, self._settled, strict=True)
+        self.factors = [min((1.0 + bet * value) * settled, _LIMIT) for bet, settled in bets]
 
 
 class _Run(NamedTuple):
@@ -130,13 +132,13 @@ class _Run(NamedTuple):
 
 
 class Evidence:
-    """The mean wealth of gamblers who bet differently, at least 0.
+    """Computes the mean wealth of gamblers who bet differently, at least 0.
 
     Args:
         worst: The greatest loss that a bet of 1 can bring at weight 1: 1 - objective for bets on
             "below", the objective for bets on "above".
-        enough: The evidence from which `add` returns True; the least mean number of verdicts to a
-            false alarm.
+        enough: The evidence from which `add` returns True. It is the least mean number of verdicts
+            to a false alarm.
         size: How many verdicts of a unit are bet on.
     """
 
@@ -304,11 +306,10 @@ def _sum(left: list[float], right: list[float]) -> list[float]:
 
 
 class LeastProbability:
-    """The least probability of the last thousand or two verdicts: known before each verdict that is
-    bet on.
+    """Keeps the least probability of the last thousand or two verdicts.
 
-    It is forgotten in blocks, so that one quiet or crowded hour does not make the bets small for
-    good.
+    It is known before each verdict that is bet on. It is forgotten in blocks, so that one quiet or
+    crowded hour does not make the bets small for good.
     """
 
     __slots__ = ("_count", "_now", "value")
@@ -318,8 +319,9 @@ class LeastProbability:
         self._count = 0
 
     def add(self, probability: float) -> bool:
-        """Add one, and tell whether it lies so far below the least one that earlier bets were too
-        large.
+        """Add one, and tell whether it shows that earlier bets were too large.
+
+        It does if it lies far below the least one.
         """
         self._now = min(self._now, probability)
         fell = probability < self.value * SLACK
@@ -327,5 +329,7 @@ class LeastProbability:
             self.value = probability
         self._count += 1
         if self._count >= BLOCK:
-            self._count, self.value, self._now = 0, self._now, 1.0
+            self._count = 0
+            self.value = self._now
+            self._now = 1.0
         return fell

@@ -1,10 +1,12 @@
-"""Evidence of one process that others can add theirs to: sums that a rule of Prometheus turns into the
-wealth of gamblers who bet on the verdicts of all processes.
+"""Evidence of one process that others can add theirs to.
 
-`evidence` decides in the process, and starts anew at each breach. Here nothing starts anew: for each
-bet there is a sum of what it gained and a sum of what it lost, as natural logarithms. A rule takes
-what was added to the sums of all processes since it last looked (the proof: docs/thresholds.md, "Over
-many processes").
+It consists of sums that a rule of Prometheus turns into the wealth of gamblers who bet on the
+verdicts of all processes.
+
+`evidence` decides in the process, and starts anew at each breach. Here nothing starts anew: for
+each bet there is a sum of what it gained and a sum of what it lost, as natural logarithms. A rule
+takes what was added to the sums of all processes since it last looked (the proof:
+docs/thresholds.md, "Over many processes").
 
 A unit counts once, when it is settled: a fixed time after it began, whatever came of it. If it were
 settled once its verdicts are complete, those that are settled late would be others than those that
@@ -33,10 +35,12 @@ _LEAST_FACTOR: Final = 1e-9
 
 
 class SharedSums:
-    """What the bets on one criterion of one agent have brought since the sums began. None ever falls.
+    """Sums up what the bets on one criterion of one agent have brought.
+
+    No sum ever falls.
 
     Attributes:
-        began_s: When, in monotonic seconds.
+        began_s: When the sums began, in monotonic seconds.
         gains: By bet: the logarithms of all factors above 1.
         losses: By bet: those of all factors below 1, as positive numbers.
         run_gains: By bet: the gains of failures that began a run, which other processes may have
@@ -48,7 +52,9 @@ class SharedSums:
 
     def __init__(self, began_s: float) -> None:
         self.began_s = began_s
-        self.gains, self.losses, self.run_gains = ([0.0] * len(BETS) for _ in range(3))
+        self.gains = [0.0] * len(BETS)
+        self.losses = [0.0] * len(BETS)
+        self.run_gains = [0.0] * len(BETS)
         self.verdicts = 0
 
     def book(self, value: float, *, of_run: bool = False) -> None:
@@ -73,7 +79,7 @@ class SharedSums:
 
 
 class _OpenUnit:
-    """A unit of several verdicts that is not settled.
+    """Holds a unit of several verdicts that is not settled.
 
     Attributes:
         due_s: When it will be.
@@ -120,8 +126,10 @@ class _Run:
 
 
 class _Window:
-    """How long after its beginning a unit is settled: longer where a quarter of its further verdicts
-    would come too late. Computed from earlier units alone, so it is known when a unit begins.
+    """Computes how long after its beginning a unit is settled.
+
+    The time is longer where a quarter of its further verdicts would come too late. It is computed
+    from earlier units alone, so it is known when a unit begins.
     """
 
     __slots__ = ("_early", "_late", "_repeated", "value_s")

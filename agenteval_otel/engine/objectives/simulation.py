@@ -1,5 +1,6 @@
-"""What the breach detectors do on average: how soon a drop is detected, how often chance looks like
-one.
+"""What the breach detectors do on average.
+
+The module computes how soon a drop is detected, and how often chance looks like a drop.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ MOST_AT_ONCE = 300.0
 
 
 class ParallelEvidence:
-    """`Evidence` for a breach, of `streams` independent streams; each `add` is one verdict of
-    every stream.
+    """Collects `Evidence` for a breach, of `streams` independent streams.
+
+    Each `add` is one verdict of every stream.
 
     Args:
         objective: The share of verdicts that should pass, above 0 and below 1.
@@ -52,7 +54,9 @@ class ParallelEvidence:
 
 
 class SummedEvidence:
-    """Computes what Prometheus's rules make of the sums of several processes: `quality.summing_rules` in Python.
+    """Computes what Prometheus's rules make of the sums of several processes.
+
+    It is `quality.summing_rules` in Python.
 
     Args:
         processes: Their sums, all of which began at 0.
@@ -90,15 +94,16 @@ class SummedEvidence:
         if self._had_run:
             run_gains = [0.0] * len(BETS)
         self._had_run = any(run_gains)
-        self._wealth = [
-            min(wealth * math.exp(min(own + of_run, MOST_AT_ONCE)) + verdicts, _LIMIT)
-            for wealth, own, of_run in zip(self._wealth, net, run_gains, strict=True)
-        ]
+        grown: list[float] = []
+        for wealth, own, of_run in zip(self._wealth, net, run_gains, strict=True):
+            factor = math.exp(min(own + of_run, MOST_AT_ONCE))
+            grown.append(min(wealth * factor + verdicts, _LIMIT))
+        self._wealth = grown
         return self.value >= self._enough
 
 
 class _Seen:
-    """The sums of a process at the last look."""
+    """Remembers the sums of a process at the last look."""
 
     def __init__(self) -> None:
         self.net = [0.0] * len(BETS)
@@ -112,8 +117,9 @@ class _Seen:
 
 
 class ParallelLast:
-    """`track.LastVerdicts` of `streams` independent streams, all of whose verdicts passed before
-    the first `add`.
+    """Computes `track.LastVerdicts` of `streams` independent streams.
+
+    All of their verdicts passed before the first `add`.
     """
 
     def __init__(self, streams: int, objective: Objective) -> None:
@@ -170,11 +176,15 @@ def allowed_failures(objective: Objective) -> int:
     size = objective.of_last or 1
     passing = math.ceil(objective.share * size)
     # The product is rounded; what counts is the share itself, as the detector computes it.
-    return size - (passing - 1 if (passing - 1) / size >= objective.share else passing)
+    if (passing - 1) / size >= objective.share:
+        passing -= 1
+    return size - passing
 
 
 class ByChance(NamedTuple):
-    """What chance does: the share of the time in breach, and the mean number of verdicts between
+    """Tells what chance does.
+
+    `in_breach` is the share of the time in breach, `verdicts` the mean number of verdicts between
     two breaches.
     """
 
@@ -193,12 +203,17 @@ def by_chance(objective: Objective, failing: float) -> ByChance:
     allowed = allowed_failures(objective)
     begins = _binomial(allowed, size - 1, failing) * failing * (1.0 - failing)
     in_breach = math.fsum(_binomial(count, size, failing) for count in range(allowed + 1, size + 1))
-    return ByChance(in_breach, 1.0 / begins if begins > 0.0 else math.inf)
+    verdicts = 1.0 / begins if begins > 0.0 else math.inf
+    return ByChance(in_breach, verdicts)
 
 
 def _binomial(count: int, size: int, share: float) -> float:
     """Return how likely exactly `count` of `size` are, each with probability `share`."""
     if count > size:
         return 0.0
-    ways = math.lgamma(size + 1) - math.lgamma(count + 1) - math.lgamma(size - count + 1)
-    return math.exp(ways + count * math.log(share) + (size - count) * math.log1p(-share))
+    ways = math.lgamma(size + 1)
+    ways -= math.lgamma(count + 1)
+    ways -= math.lgamma(size - count + 1)
+    inside = count * math.log(share)
+    outside = (size - count) * math.log1p(-share)
+    return math.exp(ways + inside + outside)

@@ -1,5 +1,6 @@
-"""Track: detects breach and recovery of one criterion of one agent, by evidence that is valid at
-every check (`evidence`).
+"""Track: detects breach and recovery of one criterion of one agent.
+
+Its evidence is valid at every check (`evidence`).
 
 With `of_last` the detector is simpler: the share of failures among the last `of_last` verdicts,
 which also changes by chance.
@@ -37,10 +38,12 @@ _UNIT = 2**20  # a weight of 1 in whole numbers
 
 
 class LastVerdicts:
-    """The share that passes of the last `size` verdicts, each weighted by 1 / its probability.
+    """Computes the share that passes of the last `size` verdicts.
 
-    Sixteen bytes a verdict, and the same few steps for each. Its sums are whole numbers: floats
-    would drift while millions of verdicts come and go.
+    Each verdict is weighted by 1 / its probability.
+
+    It takes sixteen bytes a verdict, and the same few steps for each. Its sums are whole numbers:
+    floats would drift while millions of verdicts come and go.
     """
 
     __slots__ = ("_at", "_passed", "_size", "_total", "_units", "_weights")
@@ -65,10 +68,12 @@ class LastVerdicts:
 
     def add(self, passed: bool, probability: float, unit: int | None = None) -> None:
         weight = round(_UNIT / probability)
-        weight = weight if passed else -weight
+        if not passed:
+            weight = -weight
         if self.is_full:
             self._sum(self._weights[self._at], -1)
-            self._weights[self._at], self._units[self._at] = weight, unit or 0
+            self._weights[self._at] = weight
+            self._units[self._at] = unit or 0
         else:
             self._weights.append(weight)
             self._units.append(unit or 0)
@@ -89,7 +94,7 @@ class LastVerdicts:
 
 
 class Objective(NamedTuple):
-    """The share of verdicts that should pass, above 0.
+    """Holds the share of verdicts that should pass, above 0.
 
     Attributes:
         of_last: Of the last so many, chance or not.
@@ -111,11 +116,11 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
             2.3 nats more evidence.
         minimum: Minimum number of verdicts before the first alarm, and between two changes.
         recover_after: Minimum number of verdicts, on average, until an agent at or below the
-            objective counts as recovered by chance; if all of its answers pass, it recovers within
+            objective counts as recovered by chance. If all of its answers pass, it recovers within
             this number.
         window: Number of latest verdicts from which the reported rate is computed.
-        remind_s: Seconds until a lasting breach is reported again, with the next verdict; null
-            reports it once.
+        remind_s: Seconds until a lasting breach is reported again, with the next verdict. With null
+            it is reported once.
         timeout_s: Time limit of one call of an async `on_breach` or `on_recovery`, in seconds.
     """
 
@@ -133,7 +138,7 @@ class BreachSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class ObjectiveVerdict(NamedTuple):
-    """One result that passed or failed.
+    """Holds one result that passed or failed.
 
     Attributes:
         probability: Its inclusion probability.
@@ -153,7 +158,10 @@ class ObjectiveVerdict(NamedTuple):
 
 
 class Track:
-    """One criterion of one agent, with an objective above 0. Used by one thread at a time."""
+    """Watches one criterion of one agent, with an objective above 0.
+
+    It is used by one thread at a time.
+    """
 
     def __init__(
         self,
@@ -208,8 +216,10 @@ class Track:
         if estimate is None:
             return None
         if changes:
-            self.breached, self._seen = not self.breached, 0
-            self._since_ns = verdict.at_ns if self.breached else self._since_ns
+            self.breached = not self.breached
+            self._seen = 0
+            if self.breached:
+                self._since_ns = verdict.at_ns
             self.evidence = self._new_evidence()
             if self.of_last is None:
                 self._last.clear()
@@ -257,7 +267,8 @@ class Track:
     ) -> bool:
         """Bet on a verdict. Return whether the evidence suffices for a breach, or for its end."""
         if self._least.add(max(verdict.least, LEAST_COUNTED)):
-            self.evidence, self._seen = self._new_evidence(), 0
+            self.evidence = self._new_evidence()
+            self._seen = 0
         self._seen += 1
         below = self._objective - verdict.passed
         share = self._least.value / probability
@@ -289,8 +300,9 @@ class Track:
 
 
 class Tracks:
-    """Every track of a process, by agent, criterion and objective; passed from one pipeline to the
-    next.
+    """Keeps every track of a process, by agent, criterion and objective.
+
+    It is passed from one pipeline to the next.
 
     Args:
         settings: When an objective counts as breached.

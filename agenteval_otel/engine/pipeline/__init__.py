@@ -1,5 +1,6 @@
-"""The pipeline: the queue, the background thread, load shedding, flush and shutdown around the
-engine.
+"""The pipeline around the engine.
+
+It consists of the queue, the background thread, load shedding, flush and shutdown.
 """
 
 from agenteval_otel.engine.pipeline.dispatcher import Dispatcher, InlineDispatcher, process_each

@@ -48,7 +48,7 @@ a function.
 
 
 class _Superseded(BaseException):
-    """Another thread took over from this one."""
+    """Says that another thread took over from this one."""
 
 
 class Pool(Protocol):
@@ -68,11 +68,12 @@ class Pool(Protocol):
 
 
 class BackgroundThread(EvaluationThread):
-    """Takes calls from the pool's queue and has them processed, a list at a time; survives whatever
-    evaluations do.
+    """Takes calls from the pool's queue and has them processed, a list at a time.
+
+    It survives whatever evaluations do.
 
     Attributes:
-        superseded: Another thread took over; this one ends when it comes back.
+        superseded: Another thread took over. This one ends when it comes back.
         looking: A timer makes it check the queue, so that no call has to wake it.
         running: What is under evaluation, by the future that is waited for.
     """
@@ -123,9 +124,9 @@ class BackgroundThread(EvaluationThread):
 
     def is_busy(self) -> bool:
         """Tell whether a heartbeat is to be expected: work is under way, or waits to be taken."""
-        return (
-            bool(self._present) or bool(self.running) or (not self.sleeping and bool(self._queue))
-        )
+        if self._present or self.running:
+            return True
+        return not self.sleeping and bool(self._queue)
 
     def under_way(self) -> list[Entry]:
         return [*list(self._present.values()), *list(self.running.values())]

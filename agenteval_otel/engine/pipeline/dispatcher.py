@@ -1,5 +1,6 @@
-"""Contract of dispatchers, which settle each call once; the simplest one; and the threads of their
-loops.
+"""Contract of dispatchers, which settle each call once.
+
+The module also has the simplest dispatcher, and the threads of their loops.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ Settle = Callable[[Queued, str], None]
 
 
 class Stall(Protocol):
-    """What to do when the background thread is held up; called on the watchdog's thread."""
+    """Says what to do when the background thread is held up.
+
+    It is called on the watchdog's thread.
+    """
 
     def blame(self, task: object, held_s: float, thread_id: int) -> Evaluator | None:
         """Find, log and move what holds the thread for so long. Return it if it is an evaluator."""
@@ -97,8 +101,9 @@ class Dispatcher(Component, contract="dispatcher"):
 
 
 class InlineDispatcher(Dispatcher, type="inline"):
-    """Evaluates before the answer goes back, on one thread with one event loop for all calls: for
-    tests and scripts, not for production.
+    """Evaluates before the answer goes back: for tests and scripts, not for production.
+
+    One thread with one event loop evaluates all calls.
     """
 
     @cached_property
@@ -133,7 +138,10 @@ def _outcome_of(process: Process, queued: Queued) -> str:
         outcomes: list[str | Awaitable[str]] = []
         try:
             process([queued], lambda _, outcome: outcomes.append(outcome), lambda: None)
-            return outcomes[0] if isinstance(outcomes[0], str) else await outcomes[0]
+            outcome = outcomes[0]
+            if isinstance(outcome, str):
+                return outcome
+            return await outcome
         except Exception:
             return PIPELINE_FAILED
 
@@ -184,8 +192,9 @@ def process_each(process: Callable[[Any], str | Awaitable[str]]) -> Process:
 
 
 class DaemonExecutor(ThreadPoolExecutor):
-    """At most eight daemon threads of an event loop: for name look-ups, and `asyncio.to_thread` in
-    evaluators.
+    """Runs functions on at most eight daemon threads of an event loop.
+
+    They are for name look-ups, and `asyncio.to_thread` in evaluators.
 
     The standard library's own, which asyncio demands by type, refuses work while the interpreter
     ends, when the last evaluations are delivered, and the exit waits for its threads.

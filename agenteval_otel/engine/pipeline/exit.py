@@ -24,7 +24,12 @@ LIVE: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 def living() -> list[Any]:
     """Return everything in `LIVE`, also while another thread adds to it."""
-    return [pipeline for reference in LIVE.valuerefs() if (pipeline := reference()) is not None]
+    pipelines: list[Any] = []
+    for reference in LIVE.valuerefs():
+        pipeline = reference()
+        if pipeline is not None:
+            pipelines.append(pipeline)
+    return pipelines
 
 
 WATCHED: list[bool] = []
@@ -175,8 +180,9 @@ def handle_sigterm(wanted: bool, *, is_asked: bool = False) -> None:
 
 
 def _is_foreign(handler: object) -> bool:
-    """Tell whether code that is not Python, such as uWSGI, has installed a handler since Python
-    looked. Linux tells that.
+    """Tell whether code that is not Python has installed a handler since Python looked.
+
+    An example is uWSGI. Linux tells that.
     """
     if handler is not signal.SIG_DFL:
         return False
@@ -185,12 +191,14 @@ def _is_foreign(handler: object) -> bool:
             caught = next((line for line in status if line.startswith(b"SigCgt:")), b"0 0")
     except OSError:
         return False
-    return bool(int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1)
+    mask = int(caught.split()[1], 16)
+    return bool(mask >> (signal.SIGTERM - 1) & 1)
 
 
 def _leave_sigterm_to_the_child() -> None:
-    """Give a forked child the handler from before: it has nothing pending, and may have no use for
-    us. Its own first answer decides anew.
+    """Give a forked child the handler from before.
+
+    The child has nothing pending, and may have no use for us. Its own first answer decides anew.
     """
     _delivering.clear()
     with contextlib.suppress(ValueError):  # of a fork in a sub-interpreter

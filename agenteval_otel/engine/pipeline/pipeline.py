@@ -1,5 +1,6 @@
-"""Pipeline: the dispatcher, the accounting, the defaults and the telemetry that the handlers of a
-process share.
+"""Pipeline: what the handlers of a process share.
+
+These are the dispatcher, the accounting, the defaults and the telemetry.
 """
 
 from __future__ import annotations
@@ -93,13 +94,14 @@ class CallSource(Protocol):
 
 
 class Pipeline:
-    """What happens to calls that have ended, and to other tasks. The caller's thread meets only `submit`.
+    """Handles calls that have ended, and other tasks. The caller's thread meets only `submit`.
 
     Args:
         handlers: What runs for which agent.
         agent_span_end: ``background`` (see `late_spans`), or ``caller`` when the handler returns.
         user_id: What is kept of an annotated user's id.
-        capabilities: Make what stands around the route, in the order in which their hooks are called.
+        capabilities: Make what stands around the route, in the order in which their hooks are
+            called.
 
     Attributes:
         provisional: Not configured yet: handlers' arguments are checked against the pipeline that
@@ -136,9 +138,9 @@ class Pipeline:
         self.provisional = False
         self.accounting = accounting or Accounting()
         self.accounting.names.agents.know(handlers.agents)
-        self.redaction = Redaction(
-            default_redactors() if redactors is None else redactors, self._redaction_failed
-        )
+        if redactors is None:
+            redactors = default_redactors()
+        self.redaction = Redaction(redactors, self._redaction_failed)
         self.sampled = SamplingRecord(sampling or SamplingSettings(), self.accounting)
         self.dispatcher = dispatcher or PoolDispatcher()
         self.executor = Executor(live=True)
@@ -168,9 +170,8 @@ class Pipeline:
             user_id=user_id,
         )
         self.enabled = enabled
-        self.late_spans = agent_span_end == "background" and isinstance(
-            self.dispatcher, PoolDispatcher
-        )
+        has_thread = isinstance(self.dispatcher, PoolDispatcher)
+        self.late_spans = agent_span_end == "background" and has_thread
         self.shared = SharedParts(
             executor=self.executor,
             redaction=self.redaction,
@@ -352,7 +353,8 @@ class Pipeline:
             # Behind the emitters: a receiver of scores may have to know their spans first.
             saved = self._all_storage().flush(max(0.0, deadline - time.monotonic()))
             # A save that failed since the flush before, whichever provider it was.
-            unsaved, self._unsaved = self._unsaved, 0
+            unsaved = self._unsaved
+            self._unsaved = 0
             is_delivered = exported and called and saved and not unsaved
         finally:
             if is_delivered:
@@ -416,12 +418,12 @@ class Pipeline:
         return drained and delivered and exported and saved
 
     def _drain(self, deadline: float, *, last: bool = False) -> bool:
-        return all(
-            [
-                source.drain(max(0.0, deadline - time.monotonic()), last=last)
-                for source in tuple(self.sources)
-            ]
-        )
+        drained = True
+        for source in tuple(self.sources):
+            left_s = max(0.0, deadline - time.monotonic())
+            if not source.drain(left_s, last=last):
+                drained = False
+        return drained
 
     def _state(self) -> dict[str, int]:
         """Return the queue's gauges, with what waits before it for the end of its trace."""
@@ -454,7 +456,8 @@ class Pipeline:
         if isinstance(error, CaptureError):
             details["problem"] = str(error)
             if error.reason is not None:
-                part, details["fix"] = f"{part}:{error.reason}", REASONS[error.reason].fix
+                part = f"{part}:{error.reason}"
+                details["fix"] = REASONS[error.reason].fix
         self.accounting.fail(part)
         log.warning("part_failed", part=part, error_type=type(error).__name__, **details)
 
@@ -501,10 +504,12 @@ class Pipeline:
             task.call = None  # no circle: what has ended is freed at once, without the collector
 
     def _end_spans(self, deadline: float) -> None:
-        """End the spans of tasks that were dropped, as far as the host's processor takes them in
-        time.
+        """End the spans of tasks that were dropped.
+
+        It ends as many as the host's processor takes in time.
         """
-        waiting, self._unended = self._unended, []
+        waiting = self._unended
+        self._unended = []
         while waiting:
             emitter = waiting[-1].settings.emitter
             has_room = emitter is None or (
@@ -525,14 +530,12 @@ class Pipeline:
         emitters: list[Emitter] = [
             provider.emitter for provider in self.providers if hasattr(provider, "emitter")
         ]
-        return all(
-            [
-                emitter.providers.flush(
-                    max(0.0, deadline - time.monotonic()), with_metrics=with_metrics
-                )
-                for emitter in emitters
-            ]
-        )
+        flushed = True
+        for emitter in emitters:
+            left_s = max(0.0, deadline - time.monotonic())
+            if not emitter.providers.flush(left_s, with_metrics=with_metrics):
+                flushed = False
+        return flushed
 
     def _all_storage(self) -> FanOutStorage:
         return FanOutStorage(self.providers, self.storage_failed)
@@ -569,7 +572,8 @@ class Followers:
     def take(self) -> list[Follower]:
         """Return all of them, for the one export that begins now."""
         with self._lock:
-            taken, self._waiting = self._waiting, []
+            taken = self._waiting
+            self._waiting = []
             return taken
 
     def put_back(self, followers: list[Follower]) -> None:
@@ -617,8 +621,9 @@ def _check_forwarded(written: AgentSettings, storage: Sequence[Any] | None) -> N
 
 
 class _Load:
-    """Feeds load shedding: what answers cost, what is queued, and a look four times a second while
-    there is work.
+    """Feeds load shedding with what answers cost, and what is queued.
+
+    While there is work, load shedding looks four times a second.
     """
 
     def __init__(
@@ -644,7 +649,8 @@ class _Load:
         state = self._dispatcher.state()
         dropped = self._accounting.outcomes()[DROPPED_QUEUE_FULL]
         waiting_s = {mode: load.waiting_s for mode, load in self._executor.loads.items()}
-        return Work(state["size"], self._meter.drain_s(state.get("waiting", 0), waiting_s), dropped)
+        drain_s = self._meter.drain_s(state.get("waiting", 0), waiting_s)
+        return Work(state["size"], drain_s, dropped)
 
     def note(self, calls: int, seconds: float) -> None:
         """Note how long the background thread took for some calls in a row.

@@ -33,15 +33,16 @@ _IDLE_LOOKS: Final = 5
 
 
 class PoolDispatcher(Dispatcher, type="pool"):
-    """One daemon thread with its own event loop, started with the first call and again after
-    `fork`.
+    """Evaluates on one daemon thread with its own event loop.
+
+    The thread is started with the first call, and again after `fork`.
 
     When the queue is full the newest call is dropped and counted. A blocked thread is replaced
     within a second, and its unfinished calls move to the new thread.
 
     Attributes:
         max_bytes: Estimated bytes that captured calls may hold, waiting or under evaluation.
-        max_items: Their maximum number; by default `max_bytes` is reached first.
+        max_items: Their maximum number. By default `max_bytes` is reached first.
         concurrency: How many calls may wait for a thread, a process or a judge at once.
         linger_s: How long an idle thread collects calls before it processes them, in seconds.
         stall_s: Seconds after which a blocked thread is replaced.
@@ -154,9 +155,8 @@ class _Pool:
             return self.start_thread() or self._give_up(entry)
         if thread.sleeping:
             thread.wake(linger=True)
-        elif (
-            thread.looking and len(self.queue) == MAX_LIST
-        ):  # enough for a list: it need not wait for its timer
+        elif thread.looking and len(self.queue) == MAX_LIST:
+            # enough for a list: it need not wait for its timer
             thread.wake(linger=False)
         return True
 
@@ -171,7 +171,8 @@ class _Pool:
         flush.settled(*flush.open_ids - still_open)  # before the flush was in the list
         if self.queue and self.thread is None:
             self.start_thread()
-        if (thread := self.thread) is not None:
+        thread = self.thread
+        if thread is not None:
             thread.wake(linger=False)
         try:
             return flush.done.wait(timeout_s)
@@ -180,7 +181,8 @@ class _Pool:
 
     def retire(self) -> None:
         self._retired = True
-        thread, self.thread = self.thread, None  # the next call, if there is one, starts another
+        thread = self.thread
+        self.thread = None  # the next call, if there is one, starts another
         if thread is not None:
             thread.close()
         self._watchdog.stop.set()  # it has no thread left to look after
@@ -228,7 +230,8 @@ class _Pool:
             ):
                 if in_sub_interpreter():
                     return False  # if it ends before its threads, it ends the whole process
-                thread = self._newest = BackgroundThread(self)
+                thread = BackgroundThread(self)
+                self._newest = thread
                 thread.start()
                 if not self._retired:
                     self.thread = thread
@@ -263,7 +266,9 @@ class _Pool:
         task = thread.present_task()
         under_way = [entry for entry in thread.under_way() if id(entry) in self.entries]
         thread_id = thread.ident or 0
-        blamed = self.on_stall.blame(task, held_s, thread_id) if self.on_stall is not None else None
+        blamed = None
+        if self.on_stall is not None:
+            blamed = self.on_stall.blame(task, held_s, thread_id)
         for entry in reversed(under_way):
             taken: Taken = "failed"
             if self.on_stall is not None:
@@ -282,7 +287,8 @@ class _Pool:
             self._again(entry)  # not what the next thread has already
         if self.queue:
             self.start_thread()
-            if (thread := self.thread) is not None:
+            thread = self.thread
+            if thread is not None:
                 thread.wake(linger=False)
 
     def _may_replace(self) -> bool:
@@ -296,8 +302,9 @@ class _Pool:
         return time.monotonic() - self._replaced_at >= pause_s
 
     def _again(self, entry: Entry) -> None:
-        """Put the call at the head of the queue as a new entry: outcomes from the blocked thread
-        are ignored.
+        """Put the call at the head of the queue as a new entry.
+
+        Outcomes from the blocked thread are then ignored.
         """
         again = (entry[0], entry[1])
         self.entries[id(again)] = again  # first: a flush that looks meanwhile must find one of them
@@ -387,8 +394,9 @@ class _Watchdog:
 
 
 def _free_lazy_parts() -> None:
-    """Give lazily made parts of our classes, and of users' components, a free lock in a forked
-    child.
+    """Give lazily made parts of objects a free lock in a forked child.
+
+    The objects are those of our classes, and users' components.
 
     In Python 3.11 `functools.cached_property` holds one lock for all objects of a class while it
     computes.

@@ -1,5 +1,6 @@
-"""Calls that were not sampled, kept for a while: what a user complains about is evaluated after
-all.
+"""Calls that were not sampled, kept for a while.
+
+What a user complains about is evaluated after all.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ class _Kept(NamedTuple):
 
 
 class UnsampledCalls:
-    """The newest calls that were not sampled, within time and memory.
+    """Keeps the newest calls that were not sampled, within time and memory.
 
-    Any thread; holds its lock for microseconds.
+    Any thread may call. The lock is held for microseconds.
 
-    A call that is let go counts as the sampler said; one that is taken is counted when it is
+    A call that is let go counts as the sampler said. A call that is taken is counted when it is
     evaluated.
 
     Args:
@@ -146,7 +147,9 @@ class UnsampledCalls:
 
 def _keys(queued: Queued) -> list[Any]:
     span = queued.span_context if isinstance(queued, HandlerCall) else queued.target
-    keys: list[Any] = (
-        [] if span is None or not span.is_valid else [(span.trace_id, span.span_id), span.trace_id]
-    )
-    return keys if queued.call_id is None else [*keys, ("call", queued.call_id)]
+    keys: list[Any] = []
+    if span is not None and span.is_valid:
+        keys = [(span.trace_id, span.span_id), span.trace_id]
+    if queued.call_id is not None:
+        keys.append(("call", queued.call_id))
+    return keys

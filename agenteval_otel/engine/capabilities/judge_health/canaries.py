@@ -19,7 +19,7 @@ _MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 class Canary(NamedTuple):
-    """One input, and the known score of each criterion on that criterion's scale."""
+    """Holds one input, and the known score of each criterion on that criterion's scale."""
 
     evaluation_input: EvaluationInput
     labels: Mapping[str, ScoreValue]
@@ -63,7 +63,8 @@ def _canary(line: str, place: str) -> Canary:
     if not isinstance(labels, dict) or not labels or not all(map(_is_score, labels.values())):
         wrong = f'{place}: expected "labels", the known score of each criterion such as {{"Politeness": true}}'
         raise ConfigurationError(wrong, path="judge_health.canaries")
-    if unknown := sorted(row.keys() - names_of(EvaluationInput)):
+    unknown = sorted(row.keys() - names_of(EvaluationInput))
+    if unknown:
         raise ConfigurationError(
             f"{place}: unknown field {unknown[0][:64]!r}", path="judge_health.canaries"
         )

@@ -1,5 +1,6 @@
-"""One criterion as one judge scores it: its agreement by each check, its scores, and whether it is
-trusted.
+"""One criterion as one judge scores it.
+
+Its agreement by each check and its scores decide whether it is trusted.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _ENOUGH = 10
 
 
 class Change(NamedTuple):
-    """A check distrusts the judge from now on, or trusts it again; `value` is the agreement, or the
-    drift.
+    """Tells that a check distrusts the judge from now on, or trusts it again.
+
+    `value` is the agreement, or the drift.
     """
 
     check: str
@@ -35,9 +37,10 @@ class Change(NamedTuple):
 
 
 class JudgedCriterion:
-    """Used under the lock of `JudgeHealth`.
+    """Watches one criterion as one judge scores it.
 
-    Distrust follows evidence that may be looked at at any time (`Track`).
+    It is used under the lock of `JudgeHealth`. Distrust follows evidence that may be looked at at
+    any time (`Track`).
     """
 
     def __init__(
@@ -118,8 +121,6 @@ def agree(result: EvaluationResult, other: EvaluationResult, tolerance: float) -
         return result.passed is other.passed
     if result.normalized is not None and other.normalized is not None:
         return abs(result.normalized - other.normalized) <= tolerance
-    return (
-        result.score == other.score
-        if isinstance(result.score, str) and isinstance(other.score, str)
-        else None
-    )
+    if isinstance(result.score, str) and isinstance(other.score, str):
+        return result.score == other.score
+    return None

@@ -1,5 +1,6 @@
-"""The file with the reference distributions of scores: read at start, and written when one is
-complete.
+"""The file with the reference distributions of scores.
+
+It is read at start, and written when a distribution is complete.
 """
 
 from __future__ import annotations

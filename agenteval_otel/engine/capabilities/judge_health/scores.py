@@ -1,5 +1,7 @@
-"""The scores of one criterion by one judge: how they are spread compared with a reference, and
-whether length sways them. Bounded: the last scores of a window, and the counts of the reference.
+"""The scores of one criterion by one judge.
+
+The module computes how they are spread compared with a reference, and whether length sways them.
+Memory is bounded: it keeps the last scores of a window, and the counts of the reference.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ _SMOOTHING: Final = 0.5
 
 
 class Counts(NamedTuple):
-    """The weight of the scores in each bin from 0 to 1, as if they were `effective` scores of equal
-    weight.
+    """Holds the weight of the scores in each bin from 0 to 1.
+
+    They count as `effective` scores of equal weight.
     """
 
     weights: tuple[float, ...]
@@ -29,8 +32,9 @@ class Counts(NamedTuple):
 
 
 class Drift(NamedTuple):
-    """The population stability index (`psi`) of the window to the reference, and what chance
-    explains of it.
+    """Holds the drift of the window from the reference.
+
+    `psi` is the population stability index, `by_chance` what chance explains of it.
     """
 
     psi: float
@@ -38,8 +42,9 @@ class Drift(NamedTuple):
 
 
 class ScoreWindow:
-    """The last `size` scores, with the weight (1 / probability), the length and the unit of the
-    answer of each.
+    """Keeps the last `size` scores.
+
+    Each has the weight (1 / probability), the length and the unit of its answer.
     """
 
     def __init__(self, size: int, reference: Counts | None = None) -> None:
@@ -54,14 +59,16 @@ class ScoreWindow:
         self._units.append(unit)
         self._since_reference += 1
         if self.reference is None and len(self._scores) == self._scores.maxlen:
-            self.reference, self._since_reference = self.counts(), 0
+            self.reference = self.counts()
+            self._since_reference = 0
             return True
         return False
 
     def copied(self) -> ScoreWindow:
         """Return a copy to compute with, while scores come."""
         other = ScoreWindow(0, self.reference)
-        other._scores, other._since_reference = self._scores.copy(), self._since_reference
+        other._scores = self._scores.copy()
+        other._since_reference = self._since_reference
         other._units = self._units.copy()
         return other
 
@@ -83,9 +90,10 @@ class ScoreWindow:
             return None
         import statistics  # takes decimals and fractions along, and is needed by few hosts
 
-        scores, lengths = (ranks([entry[at] for entry in self._scores]) for at in (0, 2))
+        score_ranks = ranks([score for score, _, _ in self._scores])
+        length_ranks = ranks([length for _, _, length in self._scores])
         try:
-            return statistics.correlation(scores, lengths)
+            return statistics.correlation(score_ranks, length_ranks)
         except statistics.StatisticsError:  # one of them is constant
             return None
 
@@ -114,8 +122,9 @@ def counts_of(
 
 
 def drift_of(reference: Counts, current: Counts) -> Drift:
-    """Sum ``(p - q) ln(p / q)`` over the bins that either has scores in, half a score added to
-    each.
+    """Sum ``(p - q) ln(p / q)`` over the bins in which either has scores.
+
+    Half a score is added to each of these bins.
 
     Without a change the index times ``n m / (n + m)`` is nearly chi-squared with one degree of
     freedom less than there are bins. Wilson and Hilferty's approximation gives its quantile.
@@ -124,11 +133,12 @@ def drift_of(reference: Counts, current: Counts) -> Drift:
     freedom = len(used) - 1
     if freedom < 1 or not reference.effective or not current.effective:
         return Drift(0.0, 0.0)
-    p, q = (_shares(counts, used) for counts in (reference, current))
-    psi = sum((a - b) * math.log(a / b) for a, b in zip(p, q, strict=True))
+    shares = zip(_shares(reference, used), _shares(current, used), strict=True)
+    psi = sum((p - q) * math.log(p / q) for p, q in shares)
     part = 2.0 / (9.0 * freedom)
     quantile = freedom * (1.0 - part + _Z * math.sqrt(part)) ** 3
-    return Drift(psi, quantile * (1.0 / reference.effective + 1.0 / current.effective))
+    scale = 1.0 / reference.effective + 1.0 / current.effective
+    return Drift(psi, quantile * scale)
 
 
 def _shares(counts: Counts, used: Sequence[int]) -> list[float]:

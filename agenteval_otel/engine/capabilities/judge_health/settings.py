@@ -25,22 +25,22 @@ class JudgeHealthSettings(BaseModel, metaclass=FriendlyErrors):
             criteria.
         every_s: Time between two rounds of canaries, in seconds, at least 1, in each process that
             judges answers.
-        repeat_share: Share of the judged answers, 0 to 1, that are judged a second time; if the
+        repeat_share: Share of the judged answers, 0 to 1, that are judged a second time. If the
             judge compares answer and reference, every other repeat has them in reverse order.
         canary_agreement: Share of canaries on which a judge has to agree with the known answers,
             above 0 and below 1. Below it the judge is not trusted with the criterion.
         repeat_agreement: The same for repeats, in either order.
         human_agreement: The same for human feedback.
         feedback: The criterion that feedback is about, by the name of the feedback
-            (``user_feedback: Relevance``); feedback with the name of a criterion needs no entry.
-        tolerance: Two scores agree if both pass or both fail; without verdicts, if they differ by
-            at most this much on the scale from 0 to 1.
+            (``user_feedback: Relevance``). Feedback with the name of a criterion needs no entry.
+        tolerance: Two scores agree if both pass or both fail. Without verdicts they agree if they
+            differ by at most this much on the scale from 0 to 1.
         window: Number of latest values from which the reported agreement, correlation and drift are
             computed.
         drift: Population stability index from which on scores count as drifted, if chance does not
             explain it.
         reference: JSON file that keeps the distribution of each criterion's first `window` scores
-            between runs; without one each process begins with its own.
+            between runs. Without one each process begins with its own.
         false_alarm_every: At most one false alarm per this many comparisons, on average, if a judge
             just agrees enough.
     """

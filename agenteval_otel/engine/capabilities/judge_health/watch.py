@@ -1,6 +1,6 @@
 """JudgeHealth: watches the judges of a pipeline.
 
-Scores and feedback are recorded on the background thread; additional questions (canaries, repeats)
+Scores and feedback are recorded on the background thread. Additional questions (canaries, repeats)
 are sent from a separate thread, one at a time, and are not scored as answers.
 """
 
@@ -56,7 +56,7 @@ Span = tuple[int, int]
 
 
 class Watched(NamedTuple):
-    """A criterion, the evaluator that has a judge score it, and the model that the judge asks."""
+    """Holds a criterion, the evaluator that has a judge score it, and the judge's model."""
 
     evaluator: Any
     criterion: EvaluationCriteria
@@ -65,7 +65,10 @@ class Watched(NamedTuple):
 
 
 class JudgeHealth(Capability):
-    """Of one pipeline; `broken` counts and logs what breaks. The clock is monotonic, in seconds."""
+    """Watches the judges of one pipeline.
+
+    `broken` counts and logs what breaks. The clock is monotonic, in seconds.
+    """
 
     name = "judge_health"
 
@@ -185,11 +188,12 @@ class JudgeHealth(Capability):
             self._lock = before._lock  # its last questions may still be under way
             with self._lock:
                 # Drop replaced judges: no new score can restore trust.
-                self._judged = {
-                    key: judged
-                    for key, judged in before._judged.items()
-                    if (key[0], key[2]) in self._watched
-                }
+                continued: dict[Key, JudgedCriterion] = {}
+                for key, judged in before._judged.items():
+                    criterion, _, version = key
+                    if (criterion, version) in self._watched:
+                        continued[key] = judged
+                self._judged = continued
                 self._next_round = before._next_round
                 self._models = before._models
                 self._by_judge = before._by_judge
@@ -241,17 +245,17 @@ class JudgeHealth(Capability):
             judged = [
                 result for result in results if result.judgement is not None and not result.shadow
             ]
+            trace = None if span is None else f"{span[0]:032x}"
             unit = unit_of(
                 conversation=evaluation_input.conversation_id,
                 session=evaluation_input.session_id,
-                trace=None if span is None else f"{span[0]:032x}",
+                trace=trace,
             )
             for result in judged:
                 self._note(result, evaluation_input, unit)
             if span is not None:
-                self._join(
-                    span, judged, [result for result in results if result.evaluator_kind == "human"]
-                )
+                people = [result for result in results if result.evaluator_kind == "human"]
+                self._join(span, judged, people)
             if judged and self.settings.asks and not self._is_closed:
                 self._worker.start()
                 self._repeat_some(evaluation_input, judged)
@@ -266,9 +270,8 @@ class JudgeHealth(Capability):
         if watched is None or judgement is None:
             return
         if not judgement.from_cache and result.status == "scored":
-            self._note_model(
-                watched.model, f"{judgement.model} {judgement.system_fingerprint or ''}".strip()
-            )
+            answered = f"{judgement.model} {judgement.system_fingerprint or ''}".strip()
+            self._note_model(watched.model, answered)
         length = len(evaluation_input.response_text or "")
         weight = weight_of(result.probability)
         with self._lock:
@@ -277,14 +280,12 @@ class JudgeHealth(Capability):
                 return
             is_reference, change = judged.add_score(result.normalized, weight, length, unit)
         self._report(judged, change)
-        if (
-            is_reference
-            and (path := self.settings.reference) is not None
-            and judged.scores.reference is not None
-        ):
+        path = self.settings.reference
+        reference = judged.scores.reference
+        if is_reference and path is not None and reference is not None:
             key = judged.criterion, judged.model, judged.version
-            self._references[key] = judged.scores.reference
-            self._worker.submit(partial(self._write, path, {key: judged.scores.reference}))
+            self._references[key] = reference
+            self._worker.submit(partial(self._write, path, {key: reference}))
 
     def _note_model(self, model: str, answered: str) -> None:
         """Count answers of a model or configuration that has not answered lately.
@@ -444,7 +445,11 @@ class JudgeHealth(Capability):
         self, evaluation_input: EvaluationInput, results: Sequence[EvaluationResult]
     ) -> None:
         self._look()  # while repeats keep coming the thread is never idle
-        watched = [item for result in results if (item := self._watched_of(result)) is not None]
+        watched: list[Watched] = []
+        for result in results:
+            of_result = self._watched_of(result)
+            if of_result is not None:
+                watched.append(of_result)
         if watched and not self._is_closed and hasattr(watched[0].evaluator, "again"):
             self._run(self._ask_again(evaluation_input, results, watched))
 
@@ -478,7 +483,8 @@ class JudgeHealth(Capability):
         Calls and cost count as those of any question.
         """
         attach_marked(self._key)
-        if (emitter := watched[0].emitter) is not None:
+        emitter = watched[0].emitter
+        if emitter is not None:
             emitter.watch_judges(None)
         criteria = [item.criterion for item in watched]
         try:
@@ -487,12 +493,9 @@ class JudgeHealth(Capability):
                     self._redaction.input(evaluation_input), criteria
                 )
         except Exception as error:
+            outcome = "skipped" if isinstance(error, EvaluationSkipped) else "failed"
             with self._lock:
-                self._count(
-                    check,
-                    "skipped" if isinstance(error, EvaluationSkipped) else "failed",
-                    len(criteria),
-                )
+                self._count(check, outcome, len(criteria))
             return []
         return [
             result
@@ -514,7 +517,8 @@ class JudgeHealth(Capability):
         for (_, version), watched in list(self._watched.items()):
             if hasattr(watched.evaluator, "again"):
                 first = versions.setdefault(version, id(watched.evaluator))
-                grouped.setdefault(first, (watched.evaluator, []))[1].append(watched)
+                _, criteria = grouped.setdefault(first, (watched.evaluator, []))
+                criteria.append(watched)
         return list(grouped.values())
 
     # --- for the metrics, on any thread: of several versions of a criterion the worst
@@ -522,27 +526,21 @@ class JudgeHealth(Capability):
 
     def agreements(self) -> dict[Labels, float]:
         """Return the share of the last comparisons that agreed, by criterion, judge and check."""
+        shares: list[tuple[Labels, float]] = []
         with self._lock:
-            return _chosen(
-                min,
-                (
-                    ((*_labels(judged), (names.JUDGE_CHECK, check)), last.share)
-                    for judged in self._judged.values()
-                    for check, last in judged.agreement.items()
-                ),
-            )
+            for judged in self._judged.values():
+                for check, last in judged.agreement.items():
+                    shares.append((_labels_of_check(judged, check), last.share))
+            return _chosen(min, shares)
 
     def untrusted(self) -> dict[Labels, float]:
         """Return 1 while a check distrusts the judge, 0 once it does no more."""
+        states: list[tuple[Labels, float]] = []
         with self._lock:
-            return _chosen(
-                max,
-                (
-                    ((*_labels(judged), (names.JUDGE_CHECK, check)), float(distrusts))
-                    for judged in self._judged.values()
-                    for check, distrusts in judged.states.items()
-                ),
-            )
+            for judged in self._judged.values():
+                for check, distrusts in judged.states.items():
+                    states.append((_labels_of_check(judged, check), float(distrusts)))
+            return _chosen(max, states)
 
     def drifts(self) -> dict[Labels, float]:
         drifts = [(labels, scores.drift()) for labels, scores in self._scores()]
@@ -582,6 +580,10 @@ def _chosen(
 
 def _labels(judged: JudgedCriterion) -> Labels:
     return (names.EVALUATION_NAME, judged.criterion), (names.JUDGE_MODEL, judged.model)
+
+
+def _labels_of_check(judged: JudgedCriterion, check: str) -> Labels:
+    return (*_labels(judged), (names.JUDGE_CHECK, check))
 
 
 def _bare(result: EvaluationResult) -> EvaluationResult:

@@ -1,5 +1,6 @@
-"""Objectives: the last step of an evaluated answer, on the background thread: verdicts in,
-crossings out.
+"""Objectives: the last step of an evaluated answer, on the background thread.
+
+Verdicts come in, and crossings go out.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
 
 
 class ObjectiveSettings(NamedTuple):
-    """When an objective counts as breached; which functions are called with the `ObjectiveCrossing`
-    of a breach, its reminders and its recovery."""
+    """Says when an objective counts as breached, and which functions are called.
+
+    They are called with the `ObjectiveCrossing` of a breach, its reminders and its recovery.
+    """
 
     breach: BreachSettings = BreachSettings()
     on_breach: Callback | None = None
@@ -89,12 +92,13 @@ class Objectives(Capability):
 
     def on_response(self, evaluated: Evaluated) -> None:
         """Add the verdicts of an answer whose results are counted."""
-        if evaluated.is_counted and evaluated.task.settings.objectives:
+        settings = evaluated.task.settings
+        if evaluated.is_counted and settings.objectives:
             self.observe(
                 evaluated.response,
-                evaluated.task.settings.objectives,
-                evaluated.task.settings.emitter,
-                baseline_rate=evaluated.task.settings.baseline_rate,
+                settings.objectives,
+                settings.emitter,
+                baseline_rate=settings.baseline_rate,
                 least_probability=evaluated.sampling.least,
             )
 
@@ -164,21 +168,23 @@ class Objectives(Capability):
         def by_bet(sums: list[float]) -> dict[float, float]:
             return dict(zip(BETS, sums, strict=True))
 
+        shared: dict[tuple[str, str | None], SharedState] = {}
         with self.tracks.lock:
-            return {
-                key: SharedState(
-                    age_s=max(0.0, now_s - sums.began_s),
+            for key, sums in self.tracks.shared_sums(now_s).items():
+                age_s = max(0.0, now_s - sums.began_s)
+                shared[key] = SharedState(
+                    age_s=age_s,
                     verdicts=sums.verdicts,
                     gains=by_bet(sums.gains),
                     run_gains=by_bet(sums.run_gains),
                     losses=by_bet(sums.losses),
                 )
-                for key, sums in self.tracks.shared_sums(now_s).items()
-            }
+        return shared
 
     def take_over(self, before: Objectives) -> None:
-        """Continue with the tracks of another one if its `breach` settings are equal, otherwise
-        start anew.
+        """Continue with the tracks of another one if its `breach` settings are equal.
+
+        Otherwise start anew.
         """
         if before.settings.breach == self.settings.breach:
             self.tracks = before.tracks
@@ -195,12 +201,12 @@ class Objectives(Capability):
         baseline_rate: float,
         least: float | None,
     ) -> list[ObjectiveCrossing]:
-        verdicts = [
-            (result.criterion_name, verdict)
-            for result in response.results
-            if result.criterion_name in objectives
-            and (verdict := _verdict(result, response, baseline_rate, least)) is not None
-        ]
+        verdicts: list[tuple[str, ObjectiveVerdict]] = []
+        for result in response.results:
+            if result.criterion_name in objectives:
+                verdict = _verdict(result, response, baseline_rate, least)
+                if verdict is not None:
+                    verdicts.append((result.criterion_name, verdict))
         crossings: list[ObjectiveCrossing] = []
         repeating: list[str] = []
         tracks = self.tracks
@@ -214,7 +220,8 @@ class Objectives(Capability):
                     too_many = True
                     continue
                 self._current.add((agent, criterion, objectives[criterion]))
-                if (crossing := track.add(verdict, now_s)) is not None:
+                crossing = track.add(verdict, now_s)
+                if crossing is not None:
                     crossings.append(crossing)
                 if track.begins_to_repeat():
                     repeating.append(criterion)
@@ -231,8 +238,9 @@ class Objectives(Capability):
         if function is not None:
             self._callbacks.submit(function, crossing)
         if emitter is not None:
+            event = EVENT_BREACHED if breached else EVENT_RECOVERED
             emitter.emit_event(
-                EVENT_BREACHED if breached else EVENT_RECOVERED,
+                event,
                 span=crossing.span,
                 body=str(crossing),
                 attributes=attributes_of(crossing),
@@ -264,6 +272,7 @@ def _verdict(
     # Bets must be small enough for the least likely answer, also before one was seen.
     least = least_probability_of(result, least_probability, baseline_rate)
     ended_ns = result.ended_ns or time.time_ns()
+    cause = None if result.passed else result.reason_code
     return ObjectiveVerdict(
         result.passed,
         result.probability,
@@ -272,5 +281,5 @@ def _verdict(
         ended_ns,
         response.sampling_clustered,
         response.unit,
-        None if result.passed else result.reason_code,
+        cause,
     )

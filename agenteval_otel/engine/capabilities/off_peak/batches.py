@@ -1,5 +1,6 @@
-"""Questions of judges that go to a provider as a batch: stored in the off-peak file, sent once,
-then polled.
+"""Questions of judges that go to a provider as a batch.
+
+They are stored in the off-peak file, sent once, then polled.
 
 A question is new, sending, sent or done. It is marked before it is sent, and the batch's id is
 written as soon as it is known: what may have been sent is never sent again. Where a crash came
@@ -82,12 +83,10 @@ class Batches:
         """Send what is due, and fetch what has ended. Blocks for the provider."""
         self._do(partial(self._end_stale, now_s=now_s))
         for name, judge in self._judges.items():
-            if rows := self._do(partial(self._take_due, name=name, now_s=now_s)):
-                self._send(
-                    judge,
-                    {key: JudgeRequest.model_validate_json(text) for key, text in rows},
-                    now_s,
-                )
+            rows = self._do(partial(self._take_due, name=name, now_s=now_s))
+            if rows:
+                requests = {key: JudgeRequest.model_validate_json(text) for key, text in rows}
+                self._send(judge, requests, now_s)
             for batch in self._do(partial(_batches_of, name=name)):
                 if now_s - self._asked_s.get(batch, float("-inf")) >= _POLL_S:
                     self._asked_s[batch] = now_s
@@ -95,9 +94,9 @@ class Batches:
 
     def _end_stale(self, connection: sqlite3.Connection, *, now_s: float) -> None:
         stale = "SELECT key FROM questions WHERE state = 'sending' AND sent < ?"
-        self._end_unknown(
-            connection, keys=[key for (key,) in connection.execute(stale, (now_s - _STALE_S,))]
-        )
+        rows = connection.execute(stale, (now_s - _STALE_S,))
+        keys = [key for (key,) in rows]
+        self._end_unknown(connection, keys=keys)
         connection.execute(FORGET)
 
     def _end_unknown(self, connection: sqlite3.Connection, *, keys: Iterable[str]) -> None:

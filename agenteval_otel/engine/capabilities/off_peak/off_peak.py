@@ -1,5 +1,6 @@
-"""Answers whose evaluators wait for the off-peak window: kept in an SQLite file, submitted again
-while it is open.
+"""Answers whose evaluators wait for the off-peak window.
+
+They are kept in an SQLite file, and submitted again while the window is open.
 """
 
 from __future__ import annotations
@@ -64,11 +65,13 @@ _CLOSE_S: Final = 0.1
 
 
 class Waited(Origin):
-    """An answer or a conversation that waited: its row, and what its judges are asked in a batch.
+    """Holds an answer or a conversation that waited.
+
+    It knows its row, and what its judges are asked in a batch.
 
     Attributes:
         id: The id of its row.
-        batch: Its judges' answers and open questions; None if judges are called at once.
+        batch: Its judges' answers and open questions. None if judges are called at once.
     """
 
     def __init__(
@@ -105,9 +108,9 @@ class Waited(Origin):
 
 
 class OffPeak(Capability):
-    """The answers of one pipeline that wait.
+    """Keeps the answers of one pipeline that wait.
 
-    Any thread may call; only `look`, `flush`, `close` and `erase` block.
+    Any thread may call. Only `look`, `flush`, `close` and `erase` block.
 
     Each answer is written when its other evaluators are done, and deleted when its late results are
     emitted and stored: after a crash it may be evaluated again. One whose agent this process does
@@ -194,31 +197,32 @@ class OffPeak(Capability):
             self._broken("off_peak", error)
 
     def _write(self, task: Task, redacted: EvaluationInput, sampled: Sampled) -> None:
-        entry = json.dumps(
-            {
-                "span": _ids(task.target),
-                "call_id": task.call_id,
-                "links": [_ids(link) for link in task.links],
-                "sampled": sampled._asdict(),
-                "started_ns": task.started_ns,
-                "ended_ns": task.ended_ns,
-                "answered_ns": task.answered_ns,
-                "input": redacted.model_dump(mode="json", exclude={"criteria"}, exclude_none=True),
-            }
-        )
+        content = redacted.model_dump(mode="json", exclude={"criteria"}, exclude_none=True)
+        fields = {
+            "span": _ids(task.target),
+            "call_id": task.call_id,
+            "links": [_ids(link) for link in task.links],
+            "sampled": sampled._asdict(),
+            "started_ns": task.started_ns,
+            "ended_ns": task.ended_ns,
+            "answered_ns": task.answered_ns,
+            "input": content,
+        }
+        entry = json.dumps(fields)
         size = len(entry.encode("utf-8", "replace")) + _ROW_BYTES
         now_s = self.clock()
         max_bytes = self.settings.max_bytes
 
         def insert(connection: sqlite3.Connection) -> bool:
             total = connection.execute("SELECT size FROM total").fetchone()[0]
-            if total + size <= max_bytes:
+            has_room = bool(total + size <= max_bytes)
+            if has_room:
                 # whose settings evaluate it; its own name stands in the input
                 row = (now_s, task.settings.agent, size, entry)
                 connection.execute(
                     "INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row
                 )
-            return bool(total + size <= max_bytes)
+            return has_room
 
         def count(done: Any) -> None:
             if done.exception() is not None:
@@ -239,9 +243,10 @@ class OffPeak(Capability):
         if self._batches is not None:
             self._batches.look(now_s)
         submitted = 0
-        while (
-            self.settings.is_open(self.clock()) and (room := _MOST_AT_ONCE - len(self._running)) > 0
-        ):
+        while self.settings.is_open(self.clock()):
+            room = _MOST_AT_ONCE - len(self._running)
+            if room <= 0:
+                break
             rows = self._do(partial(self._take, now_s=self.clock(), most=room))
             if not rows:
                 break
@@ -354,11 +359,13 @@ class OffPeak(Capability):
             "UPDATE waiting SET leased = ?, attempts = attempts + 1 WHERE id = ?",
             [(now_s + _LEASE_S, id) for id, _, _ in rows],
         )
-        is_batch = self._batches is not None
-        return [
-            (*row, BatchAnswers(answers_of(connection, row[0])) if is_batch else None)
-            for row in rows
-        ]
+        taken: list[tuple[int, str, str, Any]] = []
+        for id, agent, entry in rows:
+            batch = None
+            if self._batches is not None:
+                batch = BatchAnswers(answers_of(connection, id))
+            taken.append((id, agent, entry, batch))
+        return taken
 
     def _submitted(self, id: int, agent: str, entry: str, batch: BatchAnswers | None) -> bool:
         settings = self._agents[agent]
@@ -367,11 +374,8 @@ class OffPeak(Capability):
             return False
         try:
             task = _task_of(settings, agent, json.loads(entry), Waited(id, self.finished, batch))
-        except (
-            ValueError,
-            KeyError,
-            TypeError,
-        ):  # of another version of this package, or changed by hand
+        except (ValueError, KeyError, TypeError):
+            # of another version of this package, or changed by hand
             self._ended(id, "unreadable")
             return False
         with self._lock:
@@ -384,8 +388,11 @@ class OffPeak(Capability):
 
 def off_peak_judges(runner: EvaluationRunner) -> list[Any]:
     """Return the judges of the evaluators that run later."""
-    evaluators = [evaluator for evaluator in runner.evaluators if evaluator.schedule == "off_peak"]
-    return [judge for evaluator in evaluators for _, judge in judges_of(evaluator)]
+    judges: list[Any] = []
+    for evaluator in runner.evaluators:
+        if evaluator.schedule == "off_peak":
+            judges.extend(judge for _, judge in judges_of(evaluator))
+    return judges
 
 
 def _check(runner: EvaluationRunner, *, is_batch: bool) -> None:
@@ -445,9 +452,8 @@ def erase_waiting_of(path: Path, erasure: Erasure, *, dry_run: bool = False) -> 
             try:
                 entry = json.loads(text)
                 value = EvaluationInput.model_validate(entry["input"])
-                is_concerned = erasure.concerns_input(
-                    value, entry["ended_ns"] or entry["started_ns"]
-                )
+                moment_ns = entry["ended_ns"] or entry["started_ns"]
+                is_concerned = erasure.concerns_input(value, moment_ns)
             except (ValueError, KeyError, TypeError):
                 is_concerned = True
             if is_concerned:
@@ -466,10 +472,10 @@ def _ids(span: SpanContext | None) -> dict[str, Any] | None:
 def _span_context(ids: dict[str, Any] | None) -> SpanContext | None:
     if ids is None:
         return None
-    return SpanContext(
-        int(ids["trace_id"], 16),
-        int(ids["span_id"], 16),
-        True,
-        TraceFlags(ids["trace_flags"]),
-        TraceState.from_header([ids["trace_state"]]) if ids["trace_state"] else None,
-    )
+    trace_id = int(ids["trace_id"], 16)
+    span_id = int(ids["span_id"], 16)
+    flags = TraceFlags(ids["trace_flags"])
+    state = None
+    if ids["trace_state"]:
+        state = TraceState.from_header([ids["trace_state"]])
+    return SpanContext(trace_id, span_id, True, flags, state)

@@ -21,7 +21,7 @@ class OffPeakSettings(FrozenSettings):
 
     Attributes:
         begins: ``from`` in settings: the local time at which the window opens, such as ``22:00``.
-        ends: ``to`` in settings: the local time at which it closes; before `begins` it closes on
+        ends: ``to`` in settings: the local time at which it closes. Before `begins` it closes on
             the next day.
         timezone: Time zone of both times, such as ``Europe/Berlin``, with its daylight saving time.
         batch: True sends the questions of judges to the batch API of their provider, at half the
@@ -30,9 +30,9 @@ class OffPeakSettings(FrozenSettings):
         batch_every_s: How long questions are collected for one batch, in seconds.
         path: The SQLite file in which answers wait, redacted. Several processes of one application
             may share it.
-        max_bytes: Total size of the answers in the file; answers beyond it are discarded and
+        max_bytes: Total size of the answers in the file. Answers beyond it are discarded and
             counted.
-        max_age_s: How long an answer may wait, in seconds; older ones are discarded and counted.
+        max_age_s: How long an answer may wait, in seconds. Older ones are discarded and counted.
     """
 
     begins: str = Field(
