@@ -117,12 +117,13 @@ _PARTS = {
     "tools.trajectory": ("ExpectedCall",),
     "rules": ("Includes", "Json", "KeywordCount", "Length", "Regex", "RuleCheck"),
 }
-_MODULE_OF = {
-    name: f"{__name__}.{module}" for module, names in _EVALUATORS.items() for name in names
-}
-for _name, _module in _MODULE_OF.items():
-    Evaluator.registry.announce(_module, _name)
-_MODULE_OF |= {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names}
+_MODULE_OF: dict[str, str] = {}
+for _module, _names in _EVALUATORS.items():
+    for _name in _names:
+        _MODULE_OF[_name] = f"{__name__}.{_module}"
+        Evaluator.registry.announce(_MODULE_OF[_name], _name)
+for _module, _names in _PARTS.items():
+    _MODULE_OF |= dict.fromkeys(_names, f"{__name__}.{_module}")
 __all__ = sorted([*_MODULE_OF, "CriterionEvaluator", "Evaluator", "Func", "ResponseHealth"])
 
 _OTHER_NAMES = {

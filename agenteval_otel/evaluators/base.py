@@ -1,5 +1,6 @@
-"""Contract of evaluators: a pure function of configuration and input, wherever its `execution` has
-it run.
+"""The contract of evaluators.
+
+An evaluator is a pure function of configuration and input, wherever its `execution` has it run.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ class Evaluator(Component, contract="evaluator"):
 
     Attributes:
         execution: Where it runs: ``inline`` (microseconds, on the background thread), ``thread`` or
-            ``process`` (it may take long or block), ``async`` (it awaits an answer); None leaves it
+            ``process`` (it may take long or block), ``async`` (it awaits an answer). None leaves it
             to the class.
-        timeout_s: Time limit of one evaluation in seconds; None takes 5 s, or 30 s where it is
+        timeout_s: Time limit of one evaluation in seconds. None takes 5 s, or 30 s if it is
             ``async``.
         sample_rate: Own sampling ratio, 0-1, on the response's random number: lower rates see
             subsets of higher ones.
@@ -63,13 +64,13 @@ class Evaluator(Component, contract="evaluator"):
         shadow: True runs it on trial: its results are emitted and stored under
             ``<criterion>.shadow``, next to those of the current evaluator, and do not count in
             overall scores, objectives, alerts or test verdicts.
-        evaluates: ``answer``: each answer; ``conversation``: each conversation, once it is over, as
-            one input (`EvaluationInput.conversation`).
+        evaluates: ``answer``: each answer, or ``conversation``: each conversation, once it is over,
+            as one input (`EvaluationInput.conversation`).
         schedule: ``immediate``, or ``off_peak``: live answers wait for the window of the setting
             `off_peak`, or for a batch of the judge's provider. Offline runs do not wait.
-        evaluates_errors: Whether it can judge calls that raised instead of answering; others are
-            left out for those.
-        repeats: Whether several of its results may be for one criterion; of others that is a
+        evaluates_errors: Whether it can judge calls that raised instead of answering. Such calls
+            are not evaluated by others.
+        repeats: Whether several of its results may be for one criterion. For others that is a
             failure.
         child_environment: Names of the environment variables that a worker process has to have for
             it.
@@ -181,11 +182,12 @@ class Evaluator(Component, contract="evaluator"):
         """
         dump = self.model_dump(mode="json", context={"secrets": True})
         del dump["type"]
-        values = (getattr(self, name) for name in type(self).model_fields)
-        parts = (
-            part for value in values for part in (value if isinstance(value, tuple) else (value,))
-        )
-        places = sorted({importable(type(part)) for part in parts if isinstance(part, Component)})
+        parts: list[Component] = []
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            members = value if isinstance(value, tuple) else (value,)
+            parts.extend(member for member in members if isinstance(member, Component))
+        places = sorted({importable(type(part)) for part in parts})
         if any(module == MAIN for module, _ in places):
             raise LookupError("a part of it is defined in the program's own file")
         return {**dump, "parts": places} if places else dump
@@ -195,9 +197,8 @@ class Evaluator(Component, contract="evaluator"):
         """Build the evaluator that `to_child` wrote down."""
         for place in fields.get("parts", ()):
             imported(*place)
-        return cls.model_validate(
-            {name: value for name, value in fields.items() if name != "parts"}
-        )
+        settings = {name: value for name, value in fields.items() if name != "parts"}
+        return cls.model_validate(settings)
 
     def prepare(self) -> None:
         """Load what is heavy, in the fork server, before any time limit.
@@ -207,7 +208,7 @@ class Evaluator(Component, contract="evaluator"):
 
 
 class CriterionEvaluator(Evaluator):
-    """An evaluator of one criterion: implement `score`, sync or async.
+    """Scores one criterion: implement `score`, sync or async.
 
     Attributes:
         criterion_name: The criterion that it scores.
@@ -215,8 +216,8 @@ class CriterionEvaluator(Evaluator):
             ``numeric`` (0-1), ``likert5`` (1-5), ``binary``, ``pass/fail``, a range of whole
             numbers such as ``0-100``, or a custom word.
         threshold: Lowest raw score with the label ``pass``.
-        weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
-        objective: Share of results that should pass, 0-1; alerts are based on it.
+        weight: Share in the overall score, 1 when left out. 0 leaves the criterion out of it.
+        objective: Share of results that should pass, 0-1. Alerts are based on it.
     """
 
     fingerprint_exclude: ClassVar[frozenset[str]] = Evaluator.fingerprint_exclude | {
@@ -239,7 +240,8 @@ class CriterionEvaluator(Evaluator):
     def _can_be_reached(cls, value: float | None, info: ValidationInfo) -> float | None:
         scale = info.data.get("scale")  # may come after `threshold` in a subclass
         criterion = EvaluationCriteria(name="any", scale=scale or "any", threshold=value)
-        if (wrong := wrong_threshold(criterion)) is not None:
+        wrong = wrong_threshold(criterion)
+        if wrong is not None:
             raise ValueError(wrong)
         return value
 
@@ -284,12 +286,14 @@ class CriterionEvaluator(Evaluator):
 
     @cached_property
     def _criteria(self) -> tuple[EvaluationCriteria, ...]:
-        names = ("scale", "threshold", "weight", "objective")
-        return (
-            EvaluationCriteria(
-                name=self.criterion_name, **{name: getattr(self, name) for name in names}
-            ),
+        criterion = EvaluationCriteria(
+            name=self.criterion_name,
+            scale=self.scale,
+            threshold=self.threshold,
+            weight=self.weight,
+            objective=self.objective,
         )
+        return (criterion,)
 
     def criteria(self) -> tuple[EvaluationCriteria, ...]:
         return self._criteria
@@ -358,7 +362,8 @@ def result_of(
     if isinstance(value, float) and not math.isfinite(value):
         raise EvaluationError("the score is not a finite number", error_type="invalid_score")
     normalized = normalize(value, criterion)
-    if normalized is None and (wrong := off_scale(value, criterion)):
+    wrong = off_scale(value, criterion) if normalized is None else None
+    if wrong:
         raise EvaluationError(wrong, error_type="invalid_score")
     passed = score.passed if score.passed is not None else passed_of(value, criterion)
     fields: dict[str, Any] = {

@@ -1,5 +1,6 @@
-"""What the package's own evaluators share: texts of an input by their path, failed results, and
-files of settings.
+"""What the package's own evaluators share.
+
+That is: texts of an input by their path, failed results, and files of settings.
 """
 
 from __future__ import annotations
@@ -53,8 +54,9 @@ TextField = Annotated[str, AfterValidator(_known)]
 
 
 class BuiltInEvaluator(CriterionEvaluator):
-    """A criterion evaluator whose `EvaluationError` gives a failed result, as AgentDock has it, and
-    no run error.
+    """Turns an `EvaluationError` of `score` into a failed result, as AgentDock does.
+
+    It is no run error.
     """
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
@@ -84,8 +86,10 @@ def reference_texts(evaluation_input: EvaluationInput, field: str) -> list[str]:
     The list is empty if there is no text.
     """
     text = evaluation_input.text_at(field)
-    several = references_of(evaluation_input.value_at(field)) if text is None else [text]
-    return [reference for reference in several if isinstance(reference, str)]
+    if text is not None:
+        return [text]
+    references = references_of(evaluation_input.value_at(field))
+    return [reference for reference in references if isinstance(reference, str)]
 
 
 def listed(items: Sequence[str], *, most: int = 20) -> str:
@@ -93,8 +97,11 @@ def listed(items: Sequence[str], *, most: int = 20) -> str:
 
     Without items the text is ``none``.
     """
+    shown = list(items[:most])
     more = len(items) - most
-    return ", ".join([*items[:most], f"{more} more"] if more > 0 else items) or "none"
+    if more > 0:
+        shown.append(f"{more} more")
+    return ", ".join(shown) or "none"
 
 
 def read_text(path: str) -> str:

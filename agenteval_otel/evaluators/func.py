@@ -1,5 +1,6 @@
-"""Functions and objects of the program's as evaluators, and how configuration and callers name
-evaluators.
+"""Evaluators made from functions and objects of the program.
+
+`as_evaluator` reads how configuration and callers name evaluators.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from agenteval_otel.models.value import copy_with
 
 
 class Evaluates(Protocol):
-    """Any object with these two; `Evaluator` is the class for those chosen by settings."""
+    """Describes any object with these two members.
+
+    `Evaluator` is the class for evaluators that settings choose.
+    """
 
     @property
     def type(self) -> str: ...
@@ -55,13 +59,13 @@ class Func(CriterionEvaluator, type="Func"):
     """Scores with a function, sync or async, that takes the evaluation input.
 
     The function returns a `Score`, or its value alone: a boolean, a number or a category on the
-    criterion's scale. It raises `EvaluationSkipped` to skip; any other exception is a failure. An
+    criterion's scale. It raises `EvaluationSkipped` to skip. Any other exception is a failure. An
     async function is assumed to call a model.
 
     Attributes:
-        function: Left out of dumps; its qualified name (not its body) is part of the fingerprint.
-        name: What the function is called in reports; the criterion's name when left out, and the
-            other way round.
+        function: Left out of dumps. Its qualified name (not its body) is part of the fingerprint.
+        name: What the function is called in reports. When left out it is the criterion's name, and
+            the other way round.
     """
 
     name: str = Field(default="", validate_default=False)
@@ -81,11 +85,12 @@ class Func(CriterionEvaluator, type="Func"):
         if not isinstance(data, Mapping):
             return data
         criterion = data.get("criterion_name", data.get("criterionName"))
-        name = (
-            data.get("name") or criterion or qualified_name(data.get("function")).rpartition(".")[2]
-        )
-        filled = {"name": name} if criterion is not None else {"name": name, "criterion_name": name}
-        return {**data, **filled}
+        name = data.get("name") or criterion
+        if not name:
+            name = qualified_name(data.get("function")).rpartition(".")[2]
+        if criterion is not None:
+            return {**data, "name": name}
+        return {**data, "name": name, "criterion_name": name}
 
     @field_validator("function")
     @classmethod
@@ -131,8 +136,8 @@ class Func(CriterionEvaluator, type="Func"):
 class ObjectEvaluator(Evaluator):
     """Wraps an object that has only ``type`` and ``evaluate(input, criteria)``, sync or async.
 
-    Its criteria are those of the object's ``criteria()``, if it has that method; otherwise it gets
-    all requested ones. An async object is assumed to call a model. It runs in this process.
+    Its criteria are those of the object's ``criteria()``, if it has that method. Otherwise it gets
+    all requested criteria. An async object is assumed to call a model. It runs in this process.
     """
 
     name: str
@@ -176,7 +181,8 @@ class ObjectEvaluator(Evaluator):
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
         results = self.evaluator.evaluate(evaluation_input, criteria)
-        results = await results if inspect.isawaitable(results) else results
+        if inspect.isawaitable(results):
+            results = await results
         if not isinstance(results, list | tuple):
             raise EvaluationError(
                 "expected a list of EvaluationResult", error_type="invalid_result"
@@ -188,18 +194,16 @@ class ObjectEvaluator(Evaluator):
             try:
                 result = EvaluationResult.model_validate({"evaluator_type": self.type, **result})
             except ValidationError as error:
-                fields = ", ".join(
-                    sorted({str(item["loc"][0]) for item in error.errors() if item["loc"]})
-                )
+                locations = [problem["loc"] for problem in error.errors()]
+                fields = sorted({str(location[0]) for location in locations if location})
                 raise EvaluationError(
-                    f"a result with wrong fields: {fields}", error_type="invalid_result"
+                    f"a result with wrong fields: {', '.join(fields)}", error_type="invalid_result"
                 ) from None
         if not isinstance(result, EvaluationResult):
             return result
         own = result.model_fields_set
-        return copy_with(
-            result, {name: value for name, value in self.signature.items() if name not in own}
-        )
+        missing = {name: value for name, value in self.signature.items() if name not in own}
+        return copy_with(result, missing)
 
 
 def is_async(function: object) -> bool:
@@ -221,9 +225,8 @@ def as_evaluator(value: object, *, path: str | None = None) -> Evaluator:
             raise ConfigurationError(
                 f"{name} is a rule: RuleBased(rules=[{name}(...)]) evaluates it", path=path
             )
-        if callable(getattr(value, "evaluate", None)) and isinstance(
-            getattr(value, "type", None), str
-        ):
+        has_evaluate = callable(getattr(value, "evaluate", None))
+        if has_evaluate and isinstance(getattr(value, "type", None), str):
             return ObjectEvaluator.of(value)
         return Func.load({"function": value}, path=path) if callable(value) else None
 

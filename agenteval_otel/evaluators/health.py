@@ -24,12 +24,15 @@ _REASONING = {
     "needs_input": "the answer asks for what it needs first",
 }
 _HEALTHY = frozenset({"policy_denial", "needs_input"})
-_SCORES: dict[str | None, Score] = {None: Score(value=True, passed=True)} | {
-    reason: Score(
-        value=reason in _HEALTHY, passed=reason in _HEALTHY, reason_code=reason, reasoning=reasoning
-    )
-    for reason, reasoning in _REASONING.items()
-}
+
+
+def _score_for(reason: str, reasoning: str) -> Score:
+    healthy = reason in _HEALTHY
+    return Score(value=healthy, passed=healthy, reason_code=reason, reasoning=reasoning)
+
+
+_SCORES: dict[str | None, Score] = {None: Score(value=True, passed=True)}
+_SCORES |= {reason: _score_for(reason, reasoning) for reason, reasoning in _REASONING.items()}
 _CUT_OFF = frozenset(
     {
         "length",
@@ -110,12 +113,12 @@ _PAGE_START = ("<!doctype html", "<html", "<head", "<?xml")
 
 
 class ResponseHealth(CriterionEvaluator, type="ResponseHealth"):
-    """True for a complete and genuine answer; false, with the reason, otherwise.
+    """Scores true for a complete and genuine answer, and false, with the reason, for any other.
 
     Reasons, the first that applies: ``handler_error`` (raised, and no text), ``unfinished_stream``,
     ``empty``, ``error_text``, ``refusal``, ``truncated``. Two more are healthy: ``needs_input``
     asks for what is missing, ``policy_denial`` denies by a rule of the operator's or hands over.
-    Looks at the head and the tail of the text; an answer that is no text, such as a mapping, is
+    Looks at the head and the tail of the text. An answer that is no text, such as a mapping, is
     healthy unless it is empty or an error object. Language-dependent signs are English.
     """
 
@@ -153,7 +156,9 @@ def _reason_of(evaluation_input: EvaluationInput) -> str | None:
     outcome = outcome_of(head)
     if outcome == "refusal":
         return outcome
-    return "truncated" if finish in _CUT_OFF or _breaks_off(text) else outcome
+    if finish in _CUT_OFF or _breaks_off(text):
+        return "truncated"
+    return outcome
 
 
 def _content_of(response: object) -> str:
@@ -166,21 +171,19 @@ def _content_of(response: object) -> str:
 
 
 def _reason_of_structure(response: object) -> str | None:
-    if (
-        response is None
-        or isinstance(response, str)
-        or (hasattr(response, "__len__") and len(response) == 0)
-    ):
+    if response is None or isinstance(response, str):
+        return "empty"
+    if hasattr(response, "__len__") and len(response) == 0:
         return "empty"
     if not isinstance(response, Mapping):
         return None
     if isinstance(response.get("role"), str) and not response.get("contentParts"):
-        return None if response.get("toolCalls") or response.get("tool_calls") else "empty"
-    return (
-        "error_text"
-        if next(iter(response)) in ("error", "errors") and next(iter(response.values()))
-        else None
-    )
+        calls_tools = response.get("toolCalls") or response.get("tool_calls")
+        return None if calls_tools else "empty"
+    first_key = next(iter(response))
+    if first_key in ("error", "errors") and next(iter(response.values())):
+        return "error_text"
+    return None
 
 
 def _is_error_text(head: str, length: int) -> bool:
@@ -209,9 +212,9 @@ def _breaks_off(text: str) -> bool:
     # A short last line may be a greeting ("Best regards,") or a heading.
     if len(line) >= _LONG_LINE and _BROKEN_OFF.search(line[-16:]) is not None:
         return True
-    return _NO_PROSE.search(line) is None and _lacks_its_end(
-        line, [entry.strip() for entry in before if entry.strip()]
-    )
+    if _NO_PROSE.search(line) is not None:
+        return False
+    return _lacks_its_end(line, [entry.strip() for entry in before if entry.strip()])
 
 
 def _lacks_its_end(line: str, before: list[str]) -> bool:
@@ -222,7 +225,8 @@ def _lacks_its_end(line: str, before: list[str]) -> bool:
         return is_long and _ended(items) > 0.8 * max(1, len(items))
     sentences = _SENTENCE_END.split(line)
     rest = sentences[-1].split()
-    if _CLOSING.match(sentences[-1]) or sum(word[0].islower() for word in rest) * 2 < len(rest):
+    lower_case = sum(word[0].islower() for word in rest)
+    if _CLOSING.match(sentences[-1]) or lower_case * 2 < len(rest):
         return False  # a greeting, a name, a title
     if len(sentences) > 1:
         return True

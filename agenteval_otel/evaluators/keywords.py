@@ -29,10 +29,11 @@ _SEPARATORS = re.compile(f"[{WHITESPACE},]+")
 
 
 class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
-    """Fraction of the wanted keywords that occur in the text, 0 to 1; 1.0 when only empty keywords
-    were configured.
+    """Scores the fraction of the wanted keywords that occur in the text, 0 to 1.
 
-    A whole word ends where letters, marks, digits and underscores of any language end; a keyword's
+    The score is 1.0 when only empty keywords were configured.
+
+    A whole word ends where letters, marks, digits and underscores of any language end. A keyword's
     own punctuation needs no such border, and scripts written without spaces (Chinese, Japanese,
     Korean, Thai, ...) are matched inside longer text. Keywords count once for each time they are
     listed. Missing text (``missing_text``) or keywords (``missing_keywords``) give a failed result.
@@ -97,13 +98,16 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
         matched = [keyword for keyword in keywords if keyword in matches]
         missed = [keyword for keyword in keywords if keyword not in matches]
         share = len(matched) / len(keywords)
+        parts = (
+            f"{len(matched)} of {len(keywords)} keywords ({100 * share:.0f}%)",
+            f"found: {listed(matched)}",
+            f"missed: {listed(missed)}",
+            f"text: {text[:_SHOWN_CHARACTERS]}",
+        )
         return Score(
             value=share,
             reason_code="missing_keyword" if missed else None,
-            reasoning=(
-                f"{len(matched)} of {len(keywords)} keywords ({100 * share:.0f}%); found: {listed(matched)}; "
-                f"missed: {listed(missed)}; text: {text[:_SHOWN_CHARACTERS]}"
-            ),
+            reasoning="; ".join(parts),
             metadata={"foundKeywords": matched, "missedKeywords": missed},
         )
 
@@ -129,19 +133,19 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
 
 
 class Toxicity(BuiltInEvaluator, type="Toxicity"):
-    """True for a text that is clean, on every scale: none of the terms occurs.
+    """Scores true, on every scale, for a text that is clean: none of the terms occurs.
 
     An empty text is clean.
 
-    Whole words are those of `KeywordCoverage`; the space inside a phrase must be the same. The
+    Whole words are those of `KeywordCoverage`. The space inside a phrase must be the same. The
     metadata lists the terms that occur as ``foundToxicTerms``, each once, as configured and in the
-    order of the configuration; the text around them stays out of the result. Missing text
+    order of the configuration. The text around them stays out of the result. Missing text
     (``missing_text``) gives a failed result.
 
     Attributes:
-        toxic_terms: The terms; those that differ only in case are different terms, an empty one
-            never occurs.
-        terms_file: A UTF-8 file with more terms, one a line; read once, into `toxic_terms`.
+        toxic_terms: The terms. Those that differ only in case are different terms, and an empty
+            one never occurs.
+        terms_file: A UTF-8 file with more terms, one a line. It is read once, into `toxic_terms`.
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
         case_sensitive: Without it text and terms are lower-cased.
         match_whole_word: Without it a term may occur inside a longer word.
@@ -189,12 +193,14 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
         text = text_at(evaluation_input, self.source_text_field)
         matches = prepared.terms_in(folded(text, case_sensitive=self.case_sensitive))
         terms = [term for term, form in forms.items() if form in matches] if matches else []
-        outcome = f"{len(terms)} of {len(forms)} terms found on {self.source_text_field}"
+        reasoning = f"{len(terms)} of {len(forms)} terms found on {self.source_text_field}"
+        if terms:
+            reasoning += f": {listed(terms)}"
         return Score(
             value=not terms,
             passed=not terms,
             reason_code="toxic_term" if terms else None,
-            reasoning=f"{outcome}: {listed(terms)}" if terms else outcome,
+            reasoning=reasoning,
             metadata={"foundToxicTerms": terms},
         )
 

@@ -66,11 +66,12 @@ def jaro_winkler(first: str, second: str) -> float:
     out_of_order = sum(
         first[at] != second[place] for at, place in zip(matched, sorted(other), strict=True)
     )
-    jaro = (
-        matches / len(first) + matches / len(second) + (matches - out_of_order / 2) / matches
-    ) / 3
+    in_order = (matches - out_of_order / 2) / matches
+    jaro = (matches / len(first) + matches / len(second) + in_order) / 3
+    if jaro <= 0.7:
+        return jaro
     common = len(commonprefix((first[:4], second[:4])))  # noqa: RUF071 - characters are meant
-    return jaro + common * 0.1 * (1 - jaro) if jaro > 0.7 else jaro
+    return jaro + common * 0.1 * (1 - jaro)
 
 
 def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
@@ -97,11 +98,10 @@ def _matched(first: str, second: str) -> tuple[list[int], list[int]]:
 
 def _utf16_units(text: str) -> str:
     """Return the text with each character beyond U+FFFF as two, the halves of its UTF-16 form."""
-    return (
-        text
-        if text.isascii()
-        else "".join(map(chr, array("H", text.encode("utf-16-le", "surrogatepass"))))
-    )
+    if text.isascii():
+        return text
+    units = array("H", text.encode("utf-16-le", "surrogatepass"))
+    return "".join(map(chr, units))
 
 
 Algorithm = Literal["sorensen-dice", "jaro-winkler", "levenshtein"]
@@ -116,12 +116,13 @@ _SHOWN_CHARACTERS = 100
 
 
 class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
-    """Similarity of the spelling of two texts, 0 to 1: 1.0 for equal ones, 0.0 for nothing in
-    common; ignores meaning.
+    """Scores how alike the spelling of two texts is, 0 to 1.
+
+    Equal texts score 1.0, texts with nothing in common 0.0. Meaning is ignored.
 
     ``sorensen-dice`` is 2 x common / (distinct in the one + distinct in the other) on sets of
-    character n-grams (Dice 1945, Sorensen 1948); ``levenshtein`` is 1 - distance / longer length,
-    with the least number of inserted, deleted and replaced characters as distance; ``jaro-winkler``
+    character n-grams (Dice 1945, Sorensen 1948). ``levenshtein`` is 1 - distance / longer length,
+    with the least number of inserted, deleted and replaced characters as distance. ``jaro-winkler``
     looks for equal characters that stand near each other, and is made for names. Two empty texts
     are alike, an empty one is like no other. Of a list of references the most alike counts. A
     missing text gives a failed result, a missing reference a skip.
@@ -133,11 +134,11 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         normalize_whitespace: Trim both texts and turn each run of whitespace into one space.
         source_field: Where the text comes from (see `EvaluationInput.text_at`).
         reference_field: Where the reference text comes from.
-        unit: What ``levenshtein`` and ``jaro-winkler`` count as one character; ``utf16`` counts an
+        unit: What ``levenshtein`` and ``jaro-winkler`` count as one character. ``utf16`` counts an
             emoji as two. Letters with accents are composed (NFC) before, but for ``utf16``.
-        max_characters: Compares only the first characters of each text, up to this many; results
+        max_characters: Compares only the first characters of each text, up to this many. Results
             report a cut.
-        score_cutoff: A similarity below this scores 0.0; ``levenshtein`` then stops early.
+        score_cutoff: A similarity below this scores 0.0. ``levenshtein`` then stops early.
         without_reference: ``skip`` inputs without a reference, or ``fail``.
     """
 
@@ -156,15 +157,8 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         return "inline" if self.max_characters <= _INLINE_UP_TO[self.algorithm] else "process"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        if (
-            self.without_reference == "skip"
-            and evaluation_input.value_at(self.reference_field) is None
-        ):
-            is_truth = self.reference_field.partition(".")[0] in ("groundTruth", "ground_truth")
-            lacks_truth = is_truth and evaluation_input.ground_truth is None
-            raise EvaluationSkipped(
-                NO_GROUND_TRUTH if lacks_truth else f"nothing at {self.reference_field}"
-            )
+        if self.without_reference == "skip":
+            self._require_reference(evaluation_input)
         source_text = text_at(evaluation_input, self.source_field)
         texts = reference_texts(evaluation_input, self.reference_field)
         if not texts:
@@ -178,16 +172,26 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         is_cut = max(len(source_text), len(best)) > self.max_characters
         of_several = f" (the most alike of {len(texts)})" if len(texts) > 1 else ""
         only = f"; only the first {self.max_characters} characters" if is_cut else ""
+        fields = f"{self.source_field or 'response'} and {self.reference_field or 'response'}"
+        measure = f"{self.algorithm} of {fields}{of_several}"
+        shown_source = source[:_SHOWN_CHARACTERS]
+        shown_reference = reference[:_SHOWN_CHARACTERS]
         return Score(
             value=0.0 if is_below else similarity,
             reasoning=(
-                f"{self.algorithm} of {self.source_field or 'response'} and {self.reference_field or 'response'}"
-                f"{of_several}: "
-                f"{similarity:.4f}{below}{only}; "
-                f"source: {source[:_SHOWN_CHARACTERS]}; reference: {reference[:_SHOWN_CHARACTERS]}"
+                f"{measure}: {similarity:.4f}{below}{only}; "
+                f"source: {shown_source}; reference: {shown_reference}"
             ),
             metadata={"comparedCharacters": self.max_characters} if is_cut else None,
         )
+
+    def _require_reference(self, evaluation_input: EvaluationInput) -> None:
+        if evaluation_input.value_at(self.reference_field) is not None:
+            return
+        is_truth = self.reference_field.partition(".")[0] in ("groundTruth", "ground_truth")
+        if is_truth and evaluation_input.ground_truth is None:
+            raise EvaluationSkipped(NO_GROUND_TRUTH)
+        raise EvaluationSkipped(f"nothing at {self.reference_field}")
 
     def _prepared(self, text: str) -> str:
         text = text[: self.max_characters]
@@ -201,7 +205,8 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         if self.algorithm == "sorensen-dice":
             return sorensen_dice(source, reference, self.ngram_size)
         if self.unit == "utf16":
-            source, reference = _utf16_units(source), _utf16_units(reference)
+            source = _utf16_units(source)
+            reference = _utf16_units(reference)
         if self.algorithm == "jaro-winkler":
             return jaro_winkler(source, reference)
         return Levenshtein.normalized_similarity(source, reference, score_cutoff=self.score_cutoff)

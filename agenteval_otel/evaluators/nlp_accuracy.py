@@ -33,18 +33,18 @@ _NOTHING = -math.inf
 
 
 class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
-    """Cosine of the angle between the embeddings of response and ground truth, -1 to 1, higher is
-    nearer.
+    """Scores the cosine between the embeddings of response and ground truth, -1 to 1.
 
-    Cosine: dot product over the product of the lengths. With `similarity_threshold`, and only
-    on the scales ``binary`` and ``pass/fail``, the score is whether the cosine reaches it; without
-    one a cosine between 0 and 1 fails. On ``numeric`` a negative cosine is 0; in an AgentDock
-    document it is kept, but not averaged. Values other than texts and messages are compared as
-    JSON. Of several references, the nearest counts. A missing response, an error of the embedder or
-    a zero vector (of a text without letters, say) gives a failed result.
+    Higher is nearer. The cosine of the angle is the dot product over the product of the lengths.
+    With `similarity_threshold`, and only on the scales ``binary`` and ``pass/fail``, the score is
+    whether the cosine reaches it. Without a threshold a cosine between 0 and 1 fails on these
+    scales. On ``numeric`` a negative cosine is 0. In an AgentDock document it is kept, but not
+    averaged. Values other than texts and messages are compared as JSON. Of several references, the
+    nearest counts. A missing response, an error of the embedder or a zero vector (of a text without
+    letters, say) gives a failed result.
 
     Attributes:
-        embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``;
+        embedder: An `Embedder`, its settings, a type's name, or an object with ``embed(texts)``.
             ``embeddingModel`` is another name for it. The built-in one compares wording, not
             meaning.
         similarity_threshold: Lowest cosine that passes.
@@ -85,10 +85,14 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
             raise EvaluationSkipped(NO_GROUND_TRUTH)
         response = evaluation_input.text_at("response")
         ground_truth = evaluation_input.ground_truth
-        # An answer that is itself a list is compared with a list as a whole.
-        references = [ground_truth] if response is None else references_of(ground_truth)
+        if response is not None:
+            texts = [_text_of(response, "response")]
+            references = references_of(ground_truth)
+        else:
+            # An answer that is itself a list is compared with a list as a whole.
+            texts = [_text_of(evaluation_input.response, "response")]
+            references = [ground_truth]
         references = [reference for reference in references if reference != ""] or [""]
-        texts = [_text_of(evaluation_input.response if response is None else response, "response")]
         texts += [_text_of(reference, "ground_truth") for reference in references]
         try:
             # Models embed a decomposed letter as other tokens than the same letter composed.
@@ -98,9 +102,8 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
         except Exception as error:
             message = f"the embedder raised {message_of(error)}"
             raise EvaluationError(message, error_type=type(error).__name__) from error
-        return Score(
-            value=_nearest(vectors, len(references)), metadata=_usage_metadata(self.embedder, usage)
-        )
+        cosine = _nearest(vectors, len(references))
+        return Score(value=cosine, metadata=_usage_metadata(self.embedder, usage))
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return False if criterion.scale in _TWO_VALUED else 0
@@ -124,13 +127,9 @@ class NLPAccuracy(BuiltInEvaluator, type="NLPAccuracy"):
             cosine = 0.0
             score = copy_with(score, {"value": cosine})
         fields: dict[str, Any] = {"reasoning": f"cosine {cosine:.4f} ({self.embedder.type})"}
-        # Texts that point away from each other are as unlike as texts can be on a scale that begins
-        # at 0.
-        if (
-            criterion.scale == "numeric"
-            and criterion.minimum is None
-            and not isinstance(criterion, AgentDockCriteria)
-        ):
+        begins_at_0 = criterion.scale == "numeric" and criterion.minimum is None
+        if begins_at_0 and not isinstance(criterion, AgentDockCriteria):
+            # Texts that point away from each other are as unlike as texts can be.
             fields["value"] = max(0.0, cosine)
         if self.similarity_threshold is not None:
             reached = cosine >= self.similarity_threshold
@@ -203,6 +202,10 @@ def _cosine(rows: tuple[object, object]) -> float:
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         raise EvaluationError("an embedding is not finite", error_type="invalid_embedding")
     # Scaled, so that no square overflows or vanishes.
-    first, second = (vector / (abs(vector).max() or 1.0) for vector in (first, second))
+    first = first / (abs(first).max() or 1.0)
+    second = second / (abs(second).max() or 1.0)
     lengths = math.sqrt(float(first @ first) * float(second @ second))
-    return min(1.0, max(-1.0, float(first @ second) / lengths)) if lengths else _NOTHING
+    if not lengths:
+        return _NOTHING
+    cosine = float(first @ second) / lengths
+    return min(1.0, max(-1.0, cosine))

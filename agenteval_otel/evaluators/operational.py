@@ -32,10 +32,10 @@ _IMPOSSIBLE = math.inf
 
 
 class OperationalEvaluator(BuiltInEvaluator):
-    """Gives a value from 0 to 1 and a verdict that does not follow from it, which a threshold
-    replaces.
+    """Gives a value from 0 to 1, and a verdict that does not follow from the value.
 
-    On the scales ``binary`` and ``pass/fail`` the score is the verdict itself.
+    A threshold replaces the verdict. On the scales ``binary`` and ``pass/fail`` the score is the
+    verdict itself.
     """
 
     def preferred_execution(self) -> Execution | None:
@@ -53,12 +53,14 @@ class OperationalEvaluator(BuiltInEvaluator):
 
 
 class ExactMatch(OperationalEvaluator, type="ExactMatch"):
-    """1 if the text equals the expected one, else 0; no trimming, no case folding, no Unicode
-    normalization.
+    """Scores 1 if the text equals the expected one, else 0.
+
+    The texts are not trimmed, case folded or normalized (Unicode).
 
     Attributes:
-        expected: The expected text; left out, the input's ground truth; skipped without one. If the
-            ground truth has several texts, one has to match.
+        expected: The expected text. When left out, it is the input's ground truth, and inputs
+            without a ground truth are skipped. If the ground truth has several texts, one has to
+            match.
     """
 
     criterion_name: str = "exact_match"
@@ -77,32 +79,30 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
         if text in several:
             return Score(value=1.0, passed=True, reasoning="the text is the expected one")
         # The reference that begins most like the text shows best what is different.
-        at, expected = max(
-            ((_common(text, reference), reference) for reference in several), key=itemgetter(0)
-        )
+        compared = [(_common(text, reference), reference) for reference in several]
+        at, expected = max(compared, key=itemgetter(0))
         others = "; no other reference matches either" if len(several) > 1 else ""
+        difference = f"expected {_shown(expected[at:])}, found {_shown(text[at:])}"
+        lengths = f"{len(text)} characters instead of {len(expected)}"
         return Score(
             value=0.0,
             passed=False,
             reason_code="different_text",
-            reasoning=(
-                f"differs from character {at + 1} on: expected {_shown(expected[at:])}, found {_shown(text[at:])} "
-                f"({len(text)} characters instead of {len(expected)}){others}"
-            ),
+            reasoning=f"differs from character {at + 1} on: {difference} ({lengths}){others}",
         )
 
 
 class Contains(OperationalEvaluator, type="Contains"):
-    """Fraction of the substrings that the text has, 0 to 1; it passes with all of them.
+    """Scores the fraction of the substrings that the text has, 0 to 1.
 
-    Without any, 1.
+    It passes with all of them. Without substrings the score is 1.
 
-    Case counts; a substring counts once for each time it is listed, and an empty one is always
+    Case counts. A substring counts once for each time it is listed, and an empty one is always
     found.
 
     Attributes:
         substrings: What the text has to have.
-        mode: ``all`` as above; with ``any`` one of them is enough, and the score is 0 or 1.
+        mode: ``all`` as above. With ``any`` one of them is enough, and the score is 0 or 1.
     """
 
     criterion_name: str = "contains"
@@ -121,7 +121,9 @@ class Contains(OperationalEvaluator, type="Contains"):
         wanted = len(self.substrings)
         if self.mode == "any" and present:
             return Score(value=1.0, passed=True, reasoning=f"{present} of {wanted} found")
-        shown = ", ".join(map(_shown, missing[:8])) + (", ..." if len(missing) > 8 else "")
+        shown = ", ".join(map(_shown, missing[:8]))
+        if len(missing) > 8:
+            shown += ", ..."
         reasoning = f"{present} of {wanted} found; missing: {shown}"
         return Score(
             value=present / wanted,  # of `any`: none of them is there
@@ -132,11 +134,10 @@ class Contains(OperationalEvaluator, type="Contains"):
 
 
 class CostWithin(OperationalEvaluator, type="CostWithin"):
-    """1 for an answer that cost no more than the budget, else budget / cost: the more it is over,
-    the nearer to 0.
+    """Scores 1 for an answer that cost no more than the budget, else budget / cost.
 
-    It passes within the budget, at the budget too. Skipped where the cost is unknown
-    (`EvaluationInput.cost`).
+    The more the cost is over the budget, the nearer the score is to 0. It passes within the budget,
+    at the budget too. Skipped if the cost is unknown (`EvaluationInput.cost`).
 
     Attributes:
         max_cost_usd: The budget of one answer, in USD.
@@ -154,11 +155,11 @@ class CostWithin(OperationalEvaluator, type="CostWithin"):
 
 
 class CompletedWithin(OperationalEvaluator, type="CompletedWithin"):
-    """1 for an answer that came within the limit, else limit / duration: the later it came, the
-    nearer to 0.
+    """Scores 1 for an answer that came within the limit, else limit / duration.
 
-    It passes within the limit, at the limit too. Skipped where the duration is unknown
-    (`EvaluationInput.duration_s`; of monitored calls it is measured).
+    The later the answer came, the nearer the score is to 0. It passes within the limit, at the
+    limit too. Skipped if the duration is unknown (`EvaluationInput.duration_s`). The duration of
+    monitored calls is measured.
 
     Attributes:
         limit_s: The limit in seconds.
@@ -192,4 +193,6 @@ def _common(first: str, second: str) -> int:
 
 
 def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}...")
+    if len(text) > _SHOWN_CHARACTERS:
+        text = f"{text[:_SHOWN_CHARACTERS]}..."
+    return repr(text)

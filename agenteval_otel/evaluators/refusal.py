@@ -1,6 +1,6 @@
-"""Whether an English answer declines the request: phrases, and a linear model of the words that it
-begins with.
+"""Tells whether an English answer declines the request.
 
+It searches for phrases, and applies a linear model to the words that the answer begins with.
 `benchmarks/train_refusal.py` makes the weights.
 """
 
@@ -138,8 +138,10 @@ _WORD = re.compile(r"[a-z]+(?:'[a-z]+)?")
 
 
 class _Characters(dict[int, str]):
-    """For `str.translate`: letters and apostrophes stay, ends of sentences and lines are full
-    stops.
+    """Maps characters for `str.translate`.
+
+    Letters and apostrophes stay. Ends of sentences and lines become full stops, and all other
+    characters become spaces.
     """
 
     def __missing__(self, code: int) -> str:
@@ -194,26 +196,28 @@ def opening(text: str) -> str:
     head = text[: 2 * _LOOKED_AT]
     if not head.isascii():
         head = head.translate(_APOSTROPHES)
-    # An answer that is wholly in quotation marks is the answer all the same.
-    if '"' in head and len(unquoted := _QUOTED.sub(" ", head)) > 40:
-        head = unquoted
+    if '"' in head:
+        unquoted = _QUOTED.sub(" ", head)
+        # An answer that is wholly in quotation marks is the answer all the same.
+        if len(unquoted) > 40:
+            head = unquoted
     return head[:_LOOKED_AT].lower().strip()
 
 
 def has_phrase(head: str) -> bool:
     """Tell whether an opening holds one of the usual phrases of refusals."""
     head = " ".join(head.split()).lstrip(_DECORATION)
-    return (
-        _AT_START.match(head) is not None
-        or _OF_ONESELF.search(" " + head) is not None
-        or (any(map(head.__contains__, _OWNERS)) and _OF_RULES.search(head) is not None)
-        or (any(map(head.__contains__, _LIMITS)) and _OF_THINGS.search(head) is not None)
-    )
+    if _AT_START.match(head) or _OF_ONESELF.search(" " + head):
+        return True
+    if any(map(head.__contains__, _OWNERS)) and _OF_RULES.search(head):
+        return True
+    return any(map(head.__contains__, _LIMITS)) and _OF_THINGS.search(head) is not None
 
 
 class Model(NamedTuple):
-    """Weights of words (including `BIAS`), and of runs of words by the longest word, usually the
-    rarest.
+    """Holds the weights of words (including `BIAS`) and of runs of words.
+
+    The runs are stored by their longest word, which is usually the rarest.
 
     Attributes:
         known: The words of both.
@@ -228,28 +232,20 @@ class Model(NamedTuple):
         runs: dict[str, list[tuple[str, float]]] = {}
         for feature, weight in weights.items():
             if " " in feature:
-                runs.setdefault(max(feature.split(), key=len), []).append((f" {feature} ", weight))
+                longest_word = max(feature.split(), key=len)
+                runs.setdefault(longest_word, []).append((f" {feature} ", weight))
         words = {word: weight for word, weight in weights.items() if " " not in word}
         return cls(words, runs, frozenset(words | runs))
 
     def declines(self, text: str) -> bool:
         """Tell whether the weights of what a `reading` contains are above 0 in all."""
         known = self.known.intersection((BIAS, *text.split()))
+        weights = [self.words[word] for word in known if word in self.words]
+        for word in known:
+            runs = self.runs.get(word, ())
+            weights.extend(weight for run, weight in runs if run in text)
         # The sum is exact: the order does not matter.
-        return (
-            fsum(
-                (
-                    *filter(None, map(self.words.get, known)),
-                    *(
-                        weight
-                        for runs in filter(None, map(self.runs.get, known))
-                        for run, weight in runs
-                        if run in text
-                    ),
-                )
-            )
-            > 0
-        )
+        return fsum(weights) > 0
 
 
 @lru_cache(maxsize=1)
@@ -283,7 +279,9 @@ def outcome_of(text: str, model: Model | None = None) -> str | None:
         and (declined or _NOT_DONE.search(head))
         and _RULE.search(head)
     )
-    if by_rule or ((declined or _WE_CANNOT.search(" " + head)) and _CUSTOMERS.search(head)):
+    if by_rule:
+        return "policy_denial"
+    if (declined or _WE_CANNOT.search(" " + head)) and _CUSTOMERS.search(head):
         return "policy_denial"
     return "refusal" if declined else None
 
@@ -298,7 +296,8 @@ def _words() -> dict[str, str]:
     for name, members in _CLASSES.items():
         for word in members.split():
             stem = word.removesuffix("e")
-            words.update(dict.fromkeys((word, f"{word}s", f"{stem}ing", f"{stem}ed"), name))
+            forms = (word, f"{word}s", f"{stem}ing", f"{stem}ed")
+            words.update(dict.fromkeys(forms, name))
     return words
 
 
@@ -308,13 +307,15 @@ def _tokens(head: str) -> list[str]:
     while ".." in text:
         text = text.replace("..", ".")
     tokens = text.replace(".", " . ").split()
-    if "'" in text:
-        return [
-            part
-            for token in tokens
-            for part in (_WORD.findall(token) if "'" in token else (token,))
-        ]
-    return tokens
+    if "'" not in text:
+        return tokens
+    parts: list[str] = []
+    for token in tokens:
+        if "'" in token:
+            parts += _WORD.findall(token)
+        else:
+            parts.append(token)
+    return parts
 
 
 def _plain(word: str) -> str:

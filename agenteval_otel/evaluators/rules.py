@@ -1,5 +1,6 @@
-"""RuleBased: evaluators of several rules, the contract of a rule's check, and the checks that the
-package has.
+"""RuleBased, the contract of a rule's check, and the checks that the package has.
+
+`RulesEvaluator` is the base of evaluators of several rules.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ _VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {
 
 
 class RulesEvaluator(Evaluator):
-    """An evaluator of rules, each with a `criterion_name` and `is_fast`; several may decide one
-    criterion.
+    """Evaluates rules, each with a `criterion_name` and `is_fast`.
+
+    Several rules may decide one criterion.
     """
 
     repeats: ClassVar[bool] = True
@@ -69,12 +71,14 @@ class RulesEvaluator(Evaluator):
         self, evaluation_input: EvaluationInput, criteria: Sequence[EvaluationCriteria]
     ) -> list[EvaluationResult]:
         """Return one result for each rule whose criterion is scored, in rule order."""
-        due = [
-            (rule, criterion)
-            for rule in self.rules
-            if (criterion := find_criterion(criteria, rule.criterion_name))
-        ]
-        subject = self.subject(evaluation_input) if due else None
+        due: list[tuple[Any, EvaluationCriteria]] = []
+        for rule in self.rules:
+            criterion = find_criterion(criteria, rule.criterion_name)
+            if criterion is not None:
+                due.append((rule, criterion))
+        if not due:
+            return []
+        subject = self.subject(evaluation_input)
         return [self._result(rule, subject, criterion) for rule, criterion in due]
 
     def subject(self, evaluation_input: EvaluationInput) -> Any:
@@ -107,10 +111,9 @@ class RulesEvaluator(Evaluator):
 
 
 class RuleCheck(Component, contract="check"):
-    """One rule of `RuleBased`: the criterion that it decides, where the text comes from, and the
-    check of it.
+    """Checks a text for one criterion, as a rule of `RuleBased`.
 
-    Subclass it with ``type="..."`` in the class line and implement `check`; plugins use the
+    Subclass it with ``type="..."`` in the class line and implement `check`. Plugins use the
     entry-point group ``agenteval_otel.checks``.
 
     Attributes:
@@ -154,7 +157,7 @@ def _failed(reason_code: str, detail: str | None = None) -> Score:
 
 
 class InvalidCheck(RuleCheck):
-    """A rule of AgentDock's that cannot run: a failed result in every evaluation.
+    """Gives a failed result in every evaluation, for a rule of AgentDock's that cannot run.
 
     Settings cannot choose it.
     """
@@ -170,13 +173,14 @@ class InvalidCheck(RuleCheck):
 
 
 class RuleBased(RulesEvaluator, type="RuleBased"):
-    """Passes or fails criteria by fixed rules; several rules may decide one criterion, each with
-    its own result.
+    """Passes or fails criteria by fixed rules.
+
+    Several rules may decide one criterion, each with its own result.
 
     A passed rule scores true on ``binary``, ``pass/fail``, declared ranges and custom scales, 1 on
-    ``numeric``, 5 on ``likert5`` and ``"pass"`` on the scale ``string``; a failed one false, 0, 1
-    and ``"fail"``. A rule that cannot be applied (no text, a pattern that takes too long) gives a
-    failed result; the others go on.
+    ``numeric``, 5 on ``likert5`` and ``"pass"`` on the scale ``string``. A failed rule scores
+    false, 0, 1 and ``"fail"``. A rule that cannot be applied (no text, a pattern that takes too
+    long) gives a failed result, and the other rules go on.
 
     Attributes:
         rules: At least one: instances such as ``Length(criterion="short_enough", max=80)``, or
@@ -227,11 +231,12 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
             outcome = f"failed ({score.reasoning})"
         else:
             outcome = "failed"
-        changed = {"value": _value_on(criterion, passed=score.value), "passed": score.value}
-        return copy_with(
-            score,
-            {**changed, "reasoning": f"rule {rule.type} on {rule.source_text_field}: {outcome}"},
-        )
+        changed = {
+            "value": _value_on(criterion, passed=score.value),
+            "passed": score.value,
+            "reasoning": f"rule {rule.type} on {rule.source_text_field}: {outcome}",
+        }
+        return copy_with(score, changed)
 
     def filler(self, criterion: EvaluationCriteria) -> ScoreValue:
         return _value_on(criterion, passed=False)
@@ -239,20 +244,23 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
 
 def _load_rule(rule: object, path: str) -> RuleCheck:
     if isinstance(rule, Mapping) and rule.get("type") == InvalidCheck.__name__:
-        return InvalidCheck.load(
-            {name: value for name, value in rule.items() if name != "type"}, path=path
-        )
+        fields = {name: value for name, value in rule.items() if name != "type"}
+        return InvalidCheck.load(fields, path=path)
     return resolve(RuleCheck, rule, path=path)
 
 
 def _value_on(criterion: EvaluationCriteria, *, passed: bool) -> ScoreValue:
     is_range = criterion.minimum is not None and criterion.maximum is not None
-    return passed if is_range else _VALUES.get(criterion.scale, (False, True))[passed]
+    if is_range:
+        return passed
+    failing, passing = _VALUES.get(criterion.scale, (False, True))
+    return passing if passed else failing
 
 
 class Length(RuleCheck, type="length"):
-    """Bounds on the length in UTF-16 units, inclusive, nothing trimmed; without bounds every text
-    passes.
+    """Bounds the length in UTF-16 units, inclusive, with nothing trimmed.
+
+    Without bounds every text passes.
 
     Attributes:
         min: The least length that passes.
@@ -267,25 +275,31 @@ class Length(RuleCheck, type="length"):
         return True
 
     def check(self, text: str) -> bool | Score:
-        length = (
-            len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-        )
+        length = _utf16_length(text)
         if self.min is not None and length < self.min:
             return _failed("too_short")
-        return _failed("too_long") if self.max is not None and length > self.max else True
+        if self.max is not None and length > self.max:
+            return _failed("too_long")
+        return True
+
+
+def _utf16_length(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 class Regex(RuleCheck, type="regex"):
-    r"""A regular expression that must occur in the text, or must not.
+    r"""Requires that a regular expression occurs in the text, or that it does not.
 
-    The syntax is Python's; ``\d \w \s \b`` know ASCII only, ``$`` without ``m`` matches at the very
-    end only. A search beyond the time limit gives a failed result (``timeout``).
+    The syntax is Python's, but ``\d \w \s \b`` know ASCII only, and ``$`` without ``m`` matches at
+    the very end only. A search beyond the time limit gives a failed result (``timeout``).
 
     Attributes:
         pattern: Searched anywhere in the text.
         flags: Any of ``i`` (ignore case), ``m`` (``^ $`` match at lines) and ``s`` (``.`` matches
             line ends).
-        expected_outcome: ``match``: it must occur; ``no_match``: it must not.
+        expected_outcome: ``match``: it must occur, or ``no_match``: it must not.
         limit_s: Time limit of one search in seconds, 0-60. Patterns that RE2 (the extra ``re2``)
             searches need none.
     """
@@ -322,8 +336,9 @@ class Regex(RuleCheck, type="regex"):
 
 
 class Includes(RuleCheck, type="includes"):
-    """Whether all, any or none of some substrings (not words) occur in the text; an empty one
-    always occurs.
+    """Requires that all, any or none of some substrings (not words) occur in the text.
+
+    An empty substring always occurs.
 
     Attributes:
         keywords: The substrings.
@@ -342,7 +357,8 @@ class Includes(RuleCheck, type="includes"):
     def check(self, text: str) -> bool | Score:
         keywords = self.keywords
         if not self.case_sensitive:
-            text, keywords = text.lower(), tuple(map(str.lower, keywords))
+            text = text.lower()
+            keywords = tuple(map(str.lower, keywords))
         occurrences = map(text.__contains__, keywords)
         if self.expected_outcome == "none":
             return _failed("forbidden_keyword") if any(occurrences) else True
@@ -351,10 +367,11 @@ class Includes(RuleCheck, type="includes"):
 
 
 class KeywordCount(RuleCheck, type="keyword_count"):
-    """Bounds on the total number of occurrences of all keywords; without bounds every text passes.
+    """Bounds the total number of occurrences of all keywords.
 
-    `KeywordCoverage` defines whole words. A keyword that is listed twice counts once; occurrences
-    of one keyword do not overlap, a keyword inside another one is also counted.
+    Without bounds every text passes. `KeywordCoverage` defines whole words. A keyword that is
+    listed twice counts once. Occurrences of one keyword do not overlap. A keyword inside another
+    one is also counted.
 
     Attributes:
         keywords: At least one, each of at most 200 characters.
@@ -389,12 +406,11 @@ class KeywordCount(RuleCheck, type="keyword_count"):
 
 
 class Json(RuleCheck, type="json"):
-    """Strict JSON (no NaN, byte order mark or trailing comma), and, with a `definition`, JSON that
-    fits a schema.
+    """Requires strict JSON (no NaN, byte order mark or trailing comma).
 
-    Text is parsed, any other value is taken as it is; a schema sees the text of a message. A
-    missing response is not JSON, any other missing value is a failure. Of a schema the draft is
-    2020-12 unless ``$schema`` names another.
+    With a `definition` the JSON has to fit a schema. Text is parsed, any other value is taken as it
+    is. A schema sees the text of a message. A missing response is not JSON, any other missing value
+    is a failure. The draft of a schema is 2020-12 unless ``$schema`` names another.
 
     Attributes:
         definition: A JSON Schema (the extra ``jsonschema``): a mapping, true, false or JSON text.
@@ -417,12 +433,18 @@ class Json(RuleCheck, type="json"):
             return super().check_input(evaluation_input)
         if value is None and self.source_text_field != "response":
             raise EvaluationError(f"nothing at {self.source_text_field}", error_type="missing_text")
-        return _failed("invalid_json") if value is None else self._check_value(value)
+        if value is None:
+            return _failed("invalid_json")
+        return self._check_value(value)
 
     def check(self, text: str) -> bool | Score:
+        parse_int: Callable[[str], Any] = int
+        parse_float: Callable[[str], Any] = _finite
         # Without a schema numbers are not converted: Python refuses whole numbers beyond some
         # thousand digits.
-        parse_int, parse_float = (len, len) if self.definition is None else (int, _finite)
+        if self.definition is None:
+            parse_int = len
+            parse_float = len
         try:
             value = json.loads(
                 text, parse_constant=_refuse, parse_int=parse_int, parse_float=parse_float
@@ -440,12 +462,15 @@ class Json(RuleCheck, type="json"):
         return self._check_value(value)
 
     def _check_value(self, value: object) -> bool | Score:
-        problems = [] if self.definition is None else self._problems_of(value)
+        if self.definition is None:
+            return True
+        problems = self._problems_of(value)
         return _failed("schema_mismatch", "; ".join(problems)) if problems else True
 
 
 def _finite(text: str) -> float:
-    if math.isinf(number := float(text)):
+    number = float(text)
+    if math.isinf(number):
         raise ValueError
     return number
 

@@ -41,24 +41,24 @@ _SCALES: dict[OutputType, str] = {
 
 
 class Sentiment(BuiltInEvaluator, type="Sentiment"):
-    """The sentiment of a text: the sum of the values, each from -5 to 5, that a lexicon has for its
-    words.
+    """Scores the sentiment of a text: the sum of the values that a lexicon has for its words.
 
-    A value changes its sign when a negator ("not", "don't", ...) stands directly before the word.
-    The comparative score is the sum divided by the number of all words (AFINN's arithmetic, F. A.
-    Nielsen 2011). A blank text is neutral; a missing one gives a failed result.
+    Each value is from -5 to 5. A value changes its sign when a negator ("not", "don't", ...) stands
+    directly before the word. The comparative score is the sum divided by the number of all words
+    (AFINN's arithmetic, F. A. Nielsen 2011). A blank text is neutral. A missing text gives a failed
+    result.
 
     Attributes:
         source_text_field: Where the text comes from (see `EvaluationInput.text_at`).
-        output_type: ``comparativeNormalized`` is (comparative + 5) / 10, 0 to 1, 0.5 for neutral;
-            ``rawScore`` the sum; ``category`` is ``positive``, ``negative`` or ``neutral``.
+        output_type: ``comparativeNormalized`` is (comparative + 5) / 10, 0 to 1, 0.5 for neutral.
+            ``rawScore`` is the sum. ``category`` is ``positive``, ``negative`` or ``neutral``.
         positive_threshold: Comparative score above which the category is ``positive``.
         negative_threshold: Comparative score below which it is ``negative``.
         agentdock_tokens: Split text and find negations as AgentDock does: a tab joins two words,
             typographic apostrophes negate nothing, an emoji counts only where it stands alone.
-        lexicon: ``builtin``, the package's own English one; ``afinn``, AFINN-165 (the extra
-            ``sentiment``) with the package's emoji; or the path of a file with ``word<TAB>value``
-            lines.
+        lexicon: ``builtin`` (the package's own English one), ``afinn`` (AFINN-165, from the extra
+            ``sentiment``, with the package's emoji), or the path of a file with
+            ``word<TAB>value`` lines.
         scale: By default ``numeric`` for ``comparativeNormalized``, and ``raw`` or ``category`` for
             the others.
     """
@@ -73,11 +73,13 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
     @model_validator(mode="before")
     @classmethod
     def _scale_of_output(cls, data: Any) -> Any:
-        output_type = (
-            data.get("output_type", data.get("outputType")) if isinstance(data, Mapping) else None
-        )
+        if not isinstance(data, Mapping):
+            return data
+        output_type = data.get("output_type", data.get("outputType"))
         scales: Mapping[Any, str] = _SCALES
-        return {"scale": scales[output_type], **data} if output_type in (*scales,) else data
+        if output_type not in (*scales,):  # a tuple: the value may have no hash
+            return data
+        return {"scale": scales[output_type], **data}
 
     @model_validator(mode="after")
     def _has_lexicon(self) -> Self:
@@ -109,19 +111,15 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         words = agentdock_tokens(text) if self.agentdock_tokens else tokens(text)
         total, positive, negative = self._sum(words)
         comparative = total / max(1, len(words))
-        return Score(
-            value=self._output(total, comparative),
-            reasoning=(
-                f"raw score {total:g} of {len(words)} words, comparative {comparative:.4f}; "
-                f"positive: {listed(positive)}; negative: {listed(negative)}"
-            ),
-            metadata={
-                "rawScore": total,
-                "comparativeScore": comparative,
-                "positiveWords": positive[:_KEPT_WORDS],
-                "negativeWords": negative[:_KEPT_WORDS],
-            },
-        )
+        figures = f"raw score {total:g} of {len(words)} words, comparative {comparative:.4f}"
+        reasoning = f"{figures}; positive: {listed(positive)}; negative: {listed(negative)}"
+        metadata = {
+            "rawScore": total,
+            "comparativeScore": comparative,
+            "positiveWords": positive[:_KEPT_WORDS],
+            "negativeWords": negative[:_KEPT_WORDS],
+        }
+        return Score(value=self._output(total, comparative), reasoning=reasoning, metadata=metadata)
 
     @cached_property
     def _lexicon(self) -> Lexicon:
@@ -134,15 +132,18 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         """
         values = self._lexicon.values
         negators = _ORIGINAL_NEGATORS if self.agentdock_tokens else _NEGATORS
-        counted = [
-            (-values[word] if at and words[at - 1] in negators else values[word], word)
-            for at, word in enumerate(words)
-            if word in values
-        ][::-1]
-        positive, negative = (
-            [word for value, word in counted if value * sign > 0] for sign in (1, -1)
-        )
-        return sum(value for value, _ in counted), positive, negative
+        counted: list[tuple[int | float, str]] = []
+        for at, word in enumerate(words):
+            if word not in values:
+                continue
+            is_negated = at > 0 and words[at - 1] in negators
+            value = -values[word] if is_negated else values[word]
+            counted.append((value, word))
+        counted.reverse()
+        total = sum(value for value, _ in counted)
+        positive = [word for value, word in counted if value > 0]
+        negative = [word for value, word in counted if value < 0]
+        return total, positive, negative
 
     def _output(self, total: int | float, comparative: float) -> ScoreValue:
         if self.output_type == "rawScore":
@@ -155,7 +156,7 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
 
 
 class Lexicon(NamedTuple):
-    """Values by lower-cased word, and a digest that changes with them."""
+    """Holds values by lower-cased word, and a digest that changes with them."""
 
     values: Mapping[str, int | float]
     digest: str
@@ -179,8 +180,10 @@ def load_lexicon(name: str) -> Lexicon:
 
 @lru_cache(maxsize=2)
 def _packaged(name: str) -> Lexicon:
-    words = _FILES / "words.tsv" if name == BUILTIN else _afinn()
-    return _lexicon_of(f"{words.read_text('utf-8')}\n{(_FILES / 'emoji.tsv').read_text('utf-8')}")
+    words_file = _FILES / "words.tsv" if name == BUILTIN else _afinn()
+    words = words_file.read_text("utf-8")
+    emoji = (_FILES / "emoji.tsv").read_text("utf-8")
+    return _lexicon_of(f"{words}\n{emoji}")
 
 
 def _afinn() -> Path:
@@ -221,9 +224,10 @@ _ORIGINAL_WORDS = "not non cant can't dont don't doesnt doesn't wont won't isnt 
 # The original looks it up in a JavaScript object, which inherits this key.
 _ORIGINAL_NEGATORS = frozenset([*_ORIGINAL_WORDS.split(), "constructor"])
 _VERBS = "are could did does do had has have is must need should was were wo would ca ai"
+_NEGATED_VERBS = [f"{verb}n't" for verb in _VERBS.split()]
+_WITHOUT_APOSTROPHE = [verb.replace("'", "") for verb in _NEGATED_VERBS]
 _NEGATORS = frozenset(
-    [*_ORIGINAL_WORDS.split(), "cannot", "never"]
-    + [f"{verb}n{apostrophe}t" for verb in _VERBS.split() for apostrophe in ("", "'")]
+    [*_ORIGINAL_WORDS.split(), "cannot", "never", *_NEGATED_VERBS, *_WITHOUT_APOSTROPHE]
 )
 
 _ASCII_WORD = re.compile(r"[a-z0-9]+(?:['-][a-z0-9]+)*")
@@ -244,11 +248,9 @@ def tokens(text: str) -> list[str]:
     separates words.
     """
     text = text.lower()
-    return (
-        _ASCII_WORD.findall(text)
-        if text.isascii()
-        else _WORD.findall(composed(text.translate(_APOSTROPHES)))
-    )
+    if text.isascii():
+        return _ASCII_WORD.findall(text)
+    return _WORD.findall(composed(text.translate(_APOSTROPHES)))
 
 
 def agentdock_tokens(text: str) -> list[str]:
@@ -257,4 +259,6 @@ def agentdock_tokens(text: str) -> list[str]:
     It splits at spaces, line ends, some punctuation and runs of whitespace. Text without words
     gives one empty token.
     """
-    return _RUN.sub(" ", text.lower().translate(_ORIGINAL_PUNCTUATION)).strip(WHITESPACE).split(" ")
+    text = text.lower().translate(_ORIGINAL_PUNCTUATION)
+    text = _RUN.sub(" ", text).strip(WHITESPACE)
+    return text.split(" ")

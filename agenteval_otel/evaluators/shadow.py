@@ -1,8 +1,7 @@
-"""Shadow evaluators run on trial, beside the regular ones: their results have criterion names of
-their own.
+"""Shadow evaluators run on trial, beside the regular ones.
 
-Metrics, alerts, dashboards and stored rows are keyed by the criterion's name, so they keep the two
-separate.
+Their results have criterion names of their own. Metrics, alerts, dashboards and stored rows are
+keyed by the criterion's name, so they keep the two separate.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ def asked_criteria(
     present = {
         criterion.name: criterion for criterion in criteria if not criterion.name.endswith(SHADOW)
     }
-    tried = {
-        name: harmless(criterion, name)
-        for criterion in criteria
-        if (name := criterion.name.removesuffix(SHADOW)) != criterion.name
-    }
+    tried: dict[str, EvaluationCriteria] = {}
+    for criterion in criteria:
+        if criterion.name.endswith(SHADOW):
+            name = criterion.name.removesuffix(SHADOW)
+            tried[name] = harmless(criterion, name)
     return tuple(present.values()), tuple((present | tried).values())
 
 

@@ -1,8 +1,7 @@
-"""Text in any script: its whitespace and its words, and which of many terms it contains, in time
-linear in the text.
+"""Text in any script: its whitespace, its words, and which of many terms it contains.
 
-Words of scripts that are written without spaces (Chinese, Japanese, Thai, ...) match anywhere, as
-signs and emoji do.
+Terms are searched in time linear in the text. Words of scripts that are written without spaces
+(Chinese, Japanese, Thai, ...) match anywhere, as signs and emoji do.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ def folded(text: str, *, case_sensitive: bool) -> str:
 
 
 class Terms:
-    """Words, phrases or signs, prepared once, and which of them a text contains.
+    """Holds words, phrases or signs, prepared once, and finds which of them a text contains.
 
     Text and terms have to be `folded`.
 
     With `whole_words` a term that begins or ends with a letter does not match inside a longer word.
-    A few terms are searched one by one; with many, each place of the text looks up those that could
-    begin there. Several threads may use it at once.
+    A few terms are searched one by one. With many, each place of the text looks up the terms that
+    could begin there. Several threads may use it at once.
     """
 
     def __init__(self, terms: Iterable[str], *, whole_words: bool) -> None:
@@ -125,15 +124,21 @@ class Terms:
         pieces = "\n".join(set(text.split()))
         starts = {"", *pieces}.union(map("".join, pairwise(pieces)))
         starts.update(map("".join, zip(pieces, pieces[1:], pieces[2:], strict=False)))
-        begun = (term for start in self._by_start.keys() & starts for term in self._by_start[start])
-        return {term for term in begun if term in (pieces if term.split() == [term] else text)}
+        matches = set[str]()
+        for start in self._by_start.keys() & starts:
+            for term in self._by_start[start]:
+                is_one_piece = term.split() == [term]
+                if term in (pieces if is_one_piece else text):
+                    matches.add(term)
+        return matches
 
     @cached_property
     def _by_start(self) -> dict[str, list[str]]:
         """Return the terms by the first characters of their first piece, at most three."""
         by_start: dict[str, list[str]] = {}
         for term in self._terms:
-            by_start.setdefault("".join(term.split()[:1])[:3], []).append(term)
+            first_piece = "".join(term.split()[:1])
+            by_start.setdefault(first_piece[:3], []).append(term)
         return by_start
 
 
@@ -147,8 +152,9 @@ def _tokens_of(text: str) -> list[str]:
 @lru_cache(maxsize=1024)
 def _whole(term: str) -> Any:
     """Return a pattern for the term, except inside a longer word."""
-    before = rf"(?<!{_WORD_CHARACTER})" if _compiled(_WORD_CHARACTER).match(term) else ""
-    after = rf"(?!{_WORD_CHARACTER})" if _compiled(_WORD_CHARACTER).match(term[-1]) else ""
+    word_character = _compiled(_WORD_CHARACTER)
+    before = rf"(?<!{_WORD_CHARACTER})" if word_character.match(term) else ""
+    after = rf"(?!{_WORD_CHARACTER})" if word_character.match(term[-1]) else ""
     return _compiled(before + re.escape(term) + after)
 
 

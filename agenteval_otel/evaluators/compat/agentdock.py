@@ -1,7 +1,7 @@
-"""AgentDock's run configuration, ``evaluatorConfigs: [{type, config}]``, rewritten into our form
-when it is loaded.
+"""AgentDock's run configuration, ``evaluatorConfigs: [{type, config}]``.
 
-What AgentDock does differently is an option of our evaluators, which the rewritten entry sets.
+It is rewritten into our form when it is loaded. What AgentDock does differently is an option of our
+evaluators, which the rewritten entry sets.
 """
 
 from __future__ import annotations
@@ -49,12 +49,14 @@ def load_evaluator(value: object, *, path: str | None = None) -> Evaluator:
     if not isinstance(value, Mapping):
         return as_evaluator(value, path=path)
     name = value.get("type")
-    kind = (
-        Evaluator.registry[name] if isinstance(name, str) and name in Evaluator.registry else None
-    )
+    kind = None
+    if isinstance(name, str) and name in Evaluator.registry:
+        kind = Evaluator.registry[name]
     if "config" in value and (kind is None or "config" not in kind.model_fields):
         return _load_entry(value, path=path)
-    return as_evaluator(_rule_based(dict(value)) if name == "RuleBased" else value, path=path)
+    if name == "RuleBased":
+        value = _rule_based(dict(value))
+    return as_evaluator(value, path=path)
 
 
 def load_evaluators(values: object, *, at_least: int = 1) -> tuple[Evaluator, ...]:
@@ -139,12 +141,15 @@ def _load_entry(entry: object, *, path: str | None) -> Evaluator:
     for name in _PLACES.get(kind, ()):
         if isinstance(fields.get(name), str):
             fields[name] = _known_place(fields[name], keywords=name.startswith("keywords"))
-    fields = {_RENAMED.get(kind, {}).get(name, name): value for name, value in fields.items()}
+    new_names = _RENAMED.get(kind, {})
+    fields = {new_names.get(name, name): value for name, value in fields.items()}
+    rewrite = _REWRITE.get(kind, dict)
     try:
-        fields = _REWRITE.get(kind, dict)(fields)
+        fields = rewrite(fields)
     except ConfigurationError as error:
         raise error.with_prefix(path) from None
-    return resolve(Evaluator, _with_defaults(fields, **_IMPLIED.get(kind, {})), path=path)
+    fields = _with_defaults(fields, **_IMPLIED.get(kind, {}))
+    return resolve(Evaluator, fields, path=path)
 
 
 def _with_defaults(fields: Fields, **defaults: Any) -> Fields:
@@ -163,7 +168,9 @@ def _known_place(place: str, *, keywords: bool) -> str:
     evaluation.
     """
     known = ("config", *list(ROOTS)[2:]) if keywords else tuple(ROOTS)
-    return place if not place or place.partition(".")[0] in known else f"context.{place}"
+    if not place or place.partition(".")[0] in known:
+        return place
+    return f"context.{place}"
 
 
 def _similarity(fields: Fields) -> Fields:
@@ -211,17 +218,14 @@ def _judge(fields: Fields) -> Fields:
                 "{output}", "{{response}}"
             )
             fields = {**fields, **{name: template for name in _TEMPLATE if name in fields}}
-        return _with_defaults(
-            fields, reply_form="lines", placement="inline" if isinstance(template, str) else "data"
-        )
-    for name, value in (
-        ("criterion_name", _field(fields, "criterion_name")),
-        ("prompt_template", template),
-    ):
-        if value is None or (isinstance(value, str) and not value.strip()):
-            raise ConfigurationError(
-                "required field is missing" if value is None else "must not be blank", path=name
-            )
+        placement = "inline" if isinstance(template, str) else "data"
+        return _with_defaults(fields, reply_form="lines", placement=placement)
+    required = {"criterion_name": _field(fields, "criterion_name"), "prompt_template": template}
+    for name, value in required.items():
+        if value is None:
+            raise ConfigurationError("required field is missing", path=name)
+        if isinstance(value, str) and not value.strip():
+            raise ConfigurationError("must not be blank", path=name)
     return _with_defaults(fields, reply_form="score", placement="inline")
 
 
@@ -253,7 +257,9 @@ def _tool_rule(rule: Mapping[str, Any], known: set[str]) -> Fields:
 
 
 def _rule_based(fields: Fields) -> Fields:
-    return {**fields, "rules": flat_rules(fields["rules"])} if "rules" in fields else fields
+    if "rules" not in fields:
+        return fields
+    return {**fields, "rules": flat_rules(fields["rules"])}
 
 
 def flat_rules(rules: object) -> Any:
@@ -275,13 +281,18 @@ def _flat(rule: object) -> Any:
     kind = config["type"] if isinstance(config.get("type"), str) else ""
     if kind in RuleCheck.registry and kind not in _RULE_FIELDS:
         # Not a check of AgentDock's: strict.
-        return {
-            **{key: config[key] for key in config if key not in ("sourceField", "source_field")},
-            **common,
+        settings = {
+            key: value
+            for key, value in config.items()
+            if key not in ("sourceField", "source_field")
         }
-    check = {name: _field(config, name) for name in _RULE_FIELDS.get(kind, ())}
-    check = {name: value for name, value in check.items() if value is not None}
-    return _checked(common, {"type": config.get("type"), **check})
+        return settings | common
+    check = {"type": config.get("type")}
+    for name in _RULE_FIELDS.get(kind, ()):
+        value = _field(config, name)
+        if value is not None:
+            check[name] = value
+    return _checked(common, check)
 
 
 def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
@@ -312,7 +323,8 @@ def _translated(check: dict[str, Any]) -> dict[str, Any]:
         if isinstance(pattern, str) and isinstance(flags, str):
             check["pattern"], check["flags"] = python_pattern(pattern, flags)
     if check["type"] == "includes" and isinstance(check.get("keywords"), list | tuple):
-        return check if outcome in ("all", "any", "none") else _NEVER_PASSES
+        has_known_outcome = outcome in ("all", "any", "none")
+        return check if has_known_outcome else _NEVER_PASSES
     return check
 
 
@@ -321,7 +333,8 @@ def _field(mapping: Mapping[str, Any], name: str) -> Any:
 
 
 def _names_of(model: type[BaseModel]) -> set[str]:
-    return {name for field in model.model_fields for name in (field, to_camel(field))}
+    names = set(model.model_fields)
+    return names | set(map(to_camel, names))
 
 
 _RULE_FIELDS: Final[dict[str, tuple[str, ...]]] = {

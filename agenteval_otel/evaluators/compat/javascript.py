@@ -1,8 +1,7 @@
-"""JavaScript's regular expressions, as AgentDock's files have them, rewritten into the syntax of
-`runtime.patterns`.
+"""JavaScript's regular expressions, rewritten into the syntax of `runtime.patterns`.
 
-Not rewritten: surrogates in sets, ``\\c``, ``[]`` and ``[^]``, braces that are no quantifier, and
-line ends other than ``\\n`` for ``^ $`` with the flag ``m``.
+AgentDock's files have them. Not rewritten: surrogates in sets, ``\\c``, ``[]`` and ``[^]``, braces
+that are no quantifier, and line ends other than ``\\n`` for ``^ $`` with the flag ``m``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,8 @@ _PAIR: Final = re.compile(r"\\u([dD][89abAB][0-9a-fA-F]{2})\\u([dD][c-fC-F][0-9a
 
 def _character(pair: re.Match[str]) -> str:
     high, low = (int(digits, 16) for digits in pair.groups())
-    return f"\\u{{{0x10000 + (high - 0xD800) * 0x400 + low - 0xDC00:x}}}"
+    code = 0x10000 + (high - 0xD800) * 0x400 + low - 0xDC00
+    return f"\\u{{{code:x}}}"
 
 
 def _literal(code: int) -> str:
@@ -52,7 +52,8 @@ def python_pattern(pattern: str, flags: str) -> tuple[str, str]:
     def rewrite(token: re.Match[str]) -> str:
         nonlocal in_set
         text = token[0]
-        if digits := token["long"] or token["unit"]:
+        digits = token["long"] or token["unit"]
+        if digits:
             return _literal(int(digits, 16))
         if token["name"]:
             return f"(?P={token['name']})"
@@ -68,7 +69,7 @@ def python_pattern(pattern: str, flags: str) -> tuple[str, str]:
             in_set = text == "[" or (in_set and text != "]")
         return text
 
-    source = _TOKENS.sub(rewrite, _PAIR.sub(_character, pattern))
-    return rf"\A(?:{source})" if "y" in flags else source, "".join(
-        flag for flag in "ims" if flag in flags
-    )
+    with_code_points = _PAIR.sub(_character, pattern)
+    source = _TOKENS.sub(rewrite, with_code_points)
+    source = rf"\A(?:{source})" if "y" in flags else source
+    return source, "".join(flag for flag in "ims" if flag in flags)

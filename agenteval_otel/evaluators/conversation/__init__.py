@@ -1,3 +1,4 @@
-"""Evaluators of whole conversations: each sees all turns as one input, once the conversation is
-over.
+"""Evaluators of whole conversations.
+
+Each sees all turns as one input, once the conversation is over.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -18,8 +18,9 @@ from agenteval_otel.models import EvaluationInput, Score
 
 
 class ConversationEvaluator(OperationalEvaluator):
-    """Sees whole conversations, also one whose last turn raised; skipped where the input is one
-    answer.
+    """Sees whole conversations, also one whose last turn raised.
+
+    Skipped if the input is one answer.
     """
 
     evaluates_errors: ClassVar[bool] = True
@@ -33,17 +34,16 @@ class ConversationEvaluator(OperationalEvaluator):
 
 
 class TurnsToResolution(ConversationEvaluator, type="TurnsToResolution"):
-    """1 for a conversation resolved within `max_turns`, else max_turns / turns; 0 if it was never
-    resolved.
+    """Scores 1 for a conversation resolved within `max_turns`, else max_turns / turns.
 
-    It passes within `max_turns`. Turns are counted up to the first one with a sign of resolution;
-    their number is ``turns`` in the metadata. The fields below define the signs of resolution; at
-    least one is required.
+    A conversation that was never resolved scores 0. It passes within `max_turns`. Turns are counted
+    up to the first one with a sign of resolution. Their number is ``turns`` in the metadata. The
+    fields below define the signs of resolution. At least one is required.
 
     Attributes:
         max_turns: Up to this many turns score 1.
         tools: A successful call of one of these tools resolves the conversation.
-        phrases: An answer that contains one of these phrases resolves it; case is ignored.
+        phrases: An answer that contains one of these phrases resolves it. Case is ignored.
         user_phrases: A user's message that contains one of these phrases shows that the turn before
             resolved it.
         end_mark: ``annotate(conversation_ends=True)`` resolves it.
@@ -72,30 +72,37 @@ class TurnsToResolution(ConversationEvaluator, type="TurnsToResolution"):
             return Score(value=0.0, passed=False, reason_code="not_resolved", reasoning=reasoning)
         number, sign = resolved
         passed = number <= self.max_turns
+        reasoning = f"resolved in turn {number}, by {sign}"
         return Score(
             value=1.0 if passed else self.max_turns / number,
             passed=passed,
             metadata={"turns": number},
             reason_code=None if passed else "too_many_turns",
-            reasoning=f"resolved in turn {number}, by {sign}",
+            reasoning=reasoning,
         )
 
     def _resolved_in(self, turns: Sequence[EvaluationInput]) -> tuple[int, str] | None:
         for number, turn in enumerate(turns, 1):
-            if number > 1 and (phrase := _first_in(turn.prompt, self.user_phrases)) is not None:
-                return number - 1, f"the user's {phrase!r}"
+            if number > 1:
+                users_phrase = _first_in(turn.prompt, self.user_phrases)
+                if users_phrase is not None:
+                    return number - 1, f"the user's {users_phrase!r}"
             for call in turn.tool_calls or ():
                 if call.name in self.tools and not has_failed(call):
                     return number, f"a call of {call.name}"
-            if (phrase := _first_in(turn.response_text, self.phrases)) is not None:
+            phrase = _first_in(turn.response_text, self.phrases)
+            if phrase is not None:
                 return number, f"the answer's {phrase!r}"
             if self.end_mark and turn.conversation_ends:
                 return number, "the application's mark"
         return None
 
 
-def _first_in(text: str | None, phrases: Iterable[str]) -> str | None:
-    whole = folded(text or "", case_sensitive=False) if phrases else ""
-    return next(
-        (phrase for phrase in phrases if folded(phrase, case_sensitive=False) in whole), None
-    )
+def _first_in(text: str | None, phrases: Sequence[str]) -> str | None:
+    if not phrases:
+        return None
+    whole = folded(text or "", case_sensitive=False)
+    for phrase in phrases:
+        if folded(phrase, case_sensitive=False) in whole:
+            return phrase
+    return None

@@ -1,5 +1,6 @@
-"""Repetition and UnansweredQuestions: what is said again nearly word for word, by the agent and by
-the user.
+"""Repetition and UnansweredQuestions: what is said again nearly word for word.
+
+Repetition looks at the agent's answers, UnansweredQuestions at the user's questions.
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ class _Wording(ConversationEvaluator):
 
 
 class Repetition(_Wording, type="Repetition"):
-    """Share of answers that say something new: 1 - repeated / (answers - 1); 1 at best. It passes
-    where none repeats.
+    """Scores the share of answers that say something new: 1 - repeated / (answers - 1).
+
+    1 is best. It passes if no answer repeats another one.
 
     An answer is repeated if it is nearly the same as one of the fifty before it: the sets of their
     n-grams of four characters have a Dice coefficient of at least `similarity`. Skipped with fewer
@@ -67,11 +69,11 @@ class Repetition(_Wording, type="Repetition"):
     criterion_name: str = "repetition"
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        texts = [
-            (number, text)
-            for number, turn in enumerate(self.turns(evaluation_input), 1)
-            if len(text := turn.response_text.strip()) >= self.min_characters
-        ]
+        texts: list[tuple[int, str]] = []
+        for number, turn in enumerate(self.turns(evaluation_input), 1):
+            text = turn.response_text.strip()
+            if len(text) >= self.min_characters:
+                texts.append((number, text))
         if len(texts) < 2:
             raise EvaluationSkipped("fewer than two answers")
         known: list[frozenset[str]] = []
@@ -89,21 +91,22 @@ class Repetition(_Wording, type="Repetition"):
                 reasoning=f"none of {len(texts)} answers repeats another one",
             )
         shown = ", ".join(map(str, repeated[:20]))
+        count = f"{len(repeated)} of {of} answers"
         return Score(
             value=1.0 - len(repeated) / of,
             passed=False,
             reason_code="repeated_answer",
-            reasoning=f"{len(repeated)} of {of} answers repeat an earlier answer, in turns {shown}",
+            reasoning=f"{count} repeat an earlier answer, in turns {shown}",
             metadata={"turns": repeated},
         )
 
 
 class UnansweredQuestions(_Wording, type="UnansweredQuestions"):
-    """Share of the user's questions that were not repeated: 1 - repeated / questions; 1 is best.
+    """Scores the share of the user's questions that were not repeated: 1 - repeated / questions.
 
-    A question is a sentence of the user's that ends with a question mark. If it is repeated nearly
-    word for word after an answer, it was not answered; similarity is measured as in `Repetition`.
-    It passes if none is repeated. Skipped without a question.
+    1 is best. A question is a sentence of the user's that ends with a question mark. If it is
+    repeated nearly word for word after an answer, it was not answered. Similarity is measured as in
+    `Repetition`. It passes if none is repeated. Skipped without a question.
 
     Attributes:
         similarity: Lowest similarity at which two questions count as the same, above 0 up to 1.
@@ -140,22 +143,19 @@ class UnansweredQuestions(_Wording, type="UnansweredQuestions"):
                 reasoning=f"none of {len(questions)} questions was asked again",
             )
         first, turn_number = next(iter(again.items()))
+        question = brief(questions[first][1], _SHOWN)
+        count = f"{len(again)} of {len(questions)} questions"
         return Score(
             value=1.0 - len(again) / len(questions),
             passed=False,
             reason_code="asked_again",
-            reasoning=(
-                f"{len(again)} of {len(questions)} questions were asked again; "
-                f"in turn {turn_number}: {brief(questions[first][1], _SHOWN)}"
-            ),
+            reasoning=f"{count} were asked again; in turn {turn_number}: {question}",
             metadata={"turns": sorted(set(again.values()))},
         )
 
     def _questions_of(self, text: str) -> Iterator[str]:
         parts = _SENTENCES.split(text)  # sentences, and between them what ended each
-        sentences = (
-            part.strip()
-            for part, end in zip(parts[::2], parts[1::2], strict=False)
-            if end in _QUESTION_MARKS
-        )
-        return (sentence for sentence in sentences if len(sentence) >= self.min_characters)
+        for part, end in zip(parts[::2], parts[1::2], strict=False):
+            sentence = part.strip()
+            if end in _QUESTION_MARKS and len(sentence) >= self.min_characters:
+                yield sentence

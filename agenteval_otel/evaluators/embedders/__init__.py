@@ -1,6 +1,6 @@
 """Embedders: texts in, vectors out.
 
-Importing this package loads no numpy and no vendor; the first embedding does.
+Importing this package loads no numpy and no vendor. The first embedding does.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Contract of embedders (texts in, one vector per text out), and the embedder that asks an object
-of the program's.
+"""The contract of embedders: texts in, one vector per text out.
+
+`CallableEmbedder` is the embedder that asks an object of the program's.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _OPENAI = {
 
 
 class EmbedderUsage(Value):
-    """What an embedding has used, retries with it.
+    """Holds what an embedding has used, including its retries.
 
     Attributes:
         calls: Requests that were sent.
@@ -40,8 +41,9 @@ class EmbedderUsage(Value):
 
 
 class Embedder(Component, contract="embedder"):
-    """Turns texts into vectors; the more alike two texts are, the closer the cosine of their
-    vectors is to 1.
+    """Turns texts into vectors.
+
+    The more alike two texts are, the closer the cosine of their vectors is to 1.
 
     Implement `embed`, with ``type="..."`` in the class line where settings should name it. With a
     plain method the evaluator runs in a worker process. With an ``async def``, for a model on the
@@ -65,7 +67,9 @@ class Embedder(Component, contract="embedder"):
     async def embedded(self, texts: Sequence[str]) -> tuple[Any, EmbedderUsage | None]:
         """Return the result of `embed`, and its usage if the embedder counts it, else None."""
         rows = self.embed(texts)
-        return await rows if inspect.isawaitable(rows) else rows, None
+        if inspect.isawaitable(rows):
+            return await rows, None
+        return rows, None
 
     def config_problem(self) -> str | None:
         """Return why it cannot embed now, or None if nothing is wrong.
@@ -96,12 +100,12 @@ def unit_rows(rows: ArrayLike) -> NDArray[np.float32]:
 
 
 class CallableEmbedder(Embedder):
-    """An object of the program's that embeds, as an embedder; it stays in this process.
+    """Wraps an object of the program's that embeds. It stays in this process.
 
     Attributes:
         name: Names the object in the fingerprint of the evaluator that uses it.
         model: A function of the texts, or an object with ``embed(texts)``,
-            ``embed_documents(texts)`` or ``encode(texts)``; sync or async. It returns a vector for
+            ``embed_documents(texts)`` or ``encode(texts)``, sync or async. It returns a vector for
             each text, or something with ``embeddings``. Left out of dumps.
     """
 

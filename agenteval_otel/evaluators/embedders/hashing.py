@@ -46,19 +46,19 @@ class HashingEmbedder(Embedder, type="hashing"):
     """Compares wording: two texts are near when they share words, or pieces of words.
 
     A paraphrase in other words is far, and an answer that says the contrary in the same words is
-    near; meaning needs an embedder with a model. This one needs no model, network or training, and
+    near. Meaning needs an embedder with a model. This one needs no model, network or training, and
     returns the same numbers everywhere.
 
     Each distinct word, and each run of 3 to 5 characters in it with its borders, adds to one place
-    of the vector or subtracts from it (signed feature hashing: Weinberger et al. 2009); frequent
+    of the vector or subtracts from it (signed feature hashing: Weinberger et al. 2009). Frequent
     English words count less. Time grows with the text, up to `max_characters`. Blocks: about a
     quarter of a millisecond for 1 KB.
 
     Attributes:
-        dimensions: Length of the vectors; with fewer, more words share a place.
+        dimensions: Length of the vectors. With fewer, more words share a place.
         max_characters: Longer texts are cut off.
-        gram_weight: Weight of a piece of a word; a whole word's is 1.
-        frequent_weight: Weight of a frequent English word and its pieces; any other's is 1.
+        gram_weight: Weight of a piece of a word. A whole word's is 1.
+        frequent_weight: Weight of a frequent English word and its pieces. Any other's is 1.
     """
 
     dimensions: int = Field(default=2048, ge=16, le=65_536)
@@ -81,11 +81,14 @@ class HashingEmbedder(Embedder, type="hashing"):
         return rows
 
     def _weights(self, text: str) -> dict[str, float]:
-        folded = composed(text[: self.max_characters], "NFKC")[: self.max_characters].casefold()
-        return {
-            word: (1.0 + math.log(count)) * (self.frequent_weight if word in _FREQUENT else 1.0)
-            for word, count in Counter(_WORD.findall(folded)).items()
-        }
+        # Cut twice: the composed form may be longer.
+        normalized = composed(text[: self.max_characters], "NFKC")
+        folded = normalized[: self.max_characters].casefold()
+        weights: dict[str, float] = {}
+        for word, count in Counter(_WORD.findall(folded)).items():
+            word_weight = self.frequent_weight if word in _FREQUENT else 1.0
+            weights[word] = (1.0 + math.log(count)) * word_weight
+        return weights
 
     def _vector(self, weights: dict[str, float]) -> NDArray[np.float64]:
         import numpy as np
@@ -126,7 +129,9 @@ def _grams(
     for size in range(2, min(_MAX_GRAM, len(codes)) + 1):
         # One more character at the end of each: a polynomial, modulo 2**64.
         hashes = hashes[:-1] * factor + codes[size - 1 :]
-        whole = whole[:-1] & ~is_border[size - 2 : -1] if size > 2 else whole[:-1]
+        whole = whole[:-1]
+        if size > 2:
+            whole = whole & ~is_border[size - 2 : -1]
         if size >= _MIN_GRAM:
             hashed.append(hashes[whole])
             values.append(at_place[: len(hashes)][whole])

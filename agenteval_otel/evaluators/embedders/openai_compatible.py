@@ -30,13 +30,13 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
     Attributes:
         base_url: Address of the server, with the version's part of the path, as in
             ``https://api.openai.com/v1``.
-        batch_size: Most texts of one request; the requests of a call follow each other within its
+        batch_size: Most texts of one request. The requests of a call follow each other within its
             one deadline.
-        dimensions: Length of the vectors, for models that can shorten theirs; vectors of another
+        dimensions: Length of the vectors, for models that can shorten theirs. Vectors of another
             length are refused.
         encoding_format: ``base64`` is smaller and read faster, where the server knows it. Both
-            forms are understood in any case; None leaves it to the server.
-        max_characters: Longer texts are cut off; None sends all of a text, and a text that is too
+            forms are understood in any case. None leaves it to the server.
+        max_characters: Longer texts are cut off. None sends all of a text, and a text that is too
             long for the model fails as ``context_overflow``.
     """
 
@@ -109,7 +109,8 @@ class OpenAICompatibleEmbedder(HostedModel, Embedder, type="openai_compatible"):
             self._last_width[0] = len(rows[0])
         vectors = np.zeros((len(texts), self.dimensions or self._last_width[0]), dtype=np.float32)
         if rows:
-            vectors[[place for place, text in enumerate(texts) if text.strip()]] = np.stack(rows)
+            places = [place for place, text in enumerate(texts) if text.strip()]
+            vectors[places] = np.stack(rows)
         return vectors
 
     @cached_property

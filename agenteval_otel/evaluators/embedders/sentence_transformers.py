@@ -1,5 +1,6 @@
-"""The embedder with a model on this machine, by sentence-transformers: imported and loaded in the
-worker process.
+"""The embedder with a model on this machine, by sentence-transformers.
+
+The package is imported, and the model loaded, in the worker process.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _LOCK: Final = ForkSafeLock()
 
 
 class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
-    """Compares meaning, by a model on this machine: two texts are near when they say the same, also
-    in other words.
+    """Compares meaning, by a model on this machine.
+
+    Two texts are near when they say the same, also in other words.
 
     Needs the extra ``sentence-transformers``, and the model's folder or a downloaded model's name.
     Nothing is downloaded unless `allow_download`, and code that comes with a model is never run.
@@ -44,7 +46,7 @@ class SentenceTransformerEmbedder(Embedder, type="sentence_transformers"):
     Attributes:
         model: Folder of the model, which begins with ``/``, ``./``, ``../`` or ``~``, or its name.
         batch_size: Texts that go through the model together.
-        threads: Processor threads of the model in the worker process; elsewhere the process's own
+        threads: Processor threads of the model in the worker process. Elsewhere the process's own
             setting applies.
         max_characters: Longer texts are cut off before the model's own limit.
         allow_download: Whether a missing model is downloaded.

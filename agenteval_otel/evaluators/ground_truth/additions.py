@@ -19,7 +19,7 @@ _NAMES: Final = ("userPrompt", "expectedOutput", "category", "module")
 
 
 class Known(NamedTuple):
-    """A row that is there, with the fields of its line."""
+    """Holds a row of the file, with the provenance that its line gives."""
 
     row: TableRow
     provenance: Mapping[str, Any]
@@ -55,16 +55,12 @@ def add(path: Path, row: TableRow, provenance: Mapping[str, Any]) -> None:
     The new file is renamed over the old one, so readers see one or the other. The caller must hold
     the file's lock.
     """
+    lines: list[tuple[dict[str, Any], str]] = []
     known = read_known(path)
-    lines = (
-        []
-        if not known
-        else [
-            line
-            for line, before in zip(_lines_in(path), known, strict=True)
-            if not before.answers(row.prompt, row.module)
-        ]
-    )
+    if known:
+        for line, before in zip(_lines_in(path), known, strict=True):
+            if not before.answers(row.prompt, row.module):
+                lines.append(line)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with open(temporary, "w", encoding="utf-8", newline="") as file:
@@ -89,10 +85,9 @@ def _write(
     if path.suffix.lower() == ".jsonl":
         added = dict(zip(_NAMES, row, strict=True)) | {PROVENANCE: dict(provenance)}
         added = {name: value for name, value in added.items() if value is not None}
-        file.writelines(
-            f"{text}\n"
-            for text in [*(text for _, text in lines), json.dumps(added, ensure_ascii=False)]
-        )
+        texts = [text for _, text in lines]
+        texts.append(json.dumps(added, ensure_ascii=False))
+        file.writelines(f"{text}\n" for text in texts)
         return
     header = list(lines[0][0] if lines else _HEADER)
     columns = {field_name(name): name for name in header}
@@ -100,15 +95,15 @@ def _write(
         if field_name(name) not in columns:
             columns[field_name(name)] = name
             header.append(name)
-    cells = dict(zip(map(field_name, _HEADER), row, strict=True)) | {
-        PROVENANCE: json.dumps(dict(provenance))
-    }
+    cells = dict(zip(map(field_name, _HEADER), row, strict=True))
+    cells[PROVENANCE] = json.dumps(dict(provenance))
     writer = csv.DictWriter(file, header, restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(fields for fields, _ in lines)
-    writer.writerow(
-        {columns[name]: "" if value is None else value for name, value in cells.items()}
-    )
+    texts_by_column = {
+        columns[name]: "" if value is None else value for name, value in cells.items()
+    }
+    writer.writerow(texts_by_column)
 
 
 def _lines_in(path: Path) -> list[tuple[dict[str, Any], str]]:

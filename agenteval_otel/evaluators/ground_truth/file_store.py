@@ -32,28 +32,28 @@ _FIELDS: Final = {
 
 
 class FileGroundTruthStore(GroundTruthStore, type="file"):
-    """Reference answers from a CSV or JSONL file, kept in memory.
+    """Finds reference answers in a CSV or JSONL file, which is kept in memory.
 
     The first line of a CSV file names the columns ``UserPrompt,ExpectedOutput,Category,Module``, in
-    any order; the last two are optional, other columns are ignored. JSONL has an object a line with
-    the same fields, whose expected output may be any JSON value. ``UserPrompt``, ``userPrompt`` and
-    ``user_prompt`` are one name. A row with an empty answer says that its question has no
-    reference.
+    any order. The last two are optional, and other columns are ignored. JSONL has an object a line
+    with the same fields, whose expected output may be any JSON value. ``UserPrompt``,
+    ``userPrompt`` and ``user_prompt`` are one name. A row with an empty answer says that its
+    question has no reference.
 
-    The same question comes first: equal but for case, Unicode form and whitespace. Otherwise the
-    nearest row that the prompt contains as whole words, or that contains the prompt. Candidates are
-    the rows of the input's module (``metadata["module"]`` if it is set, else the agent) and those
-    without a module; if the module has no rows, all.
+    The same question comes first: equal but for case, Unicode form and whitespace. Otherwise it is
+    the nearest row that the prompt contains as whole words, or that contains the prompt. Candidates
+    are the rows of the input's module (``metadata["module"]`` if it is set, else the agent) and
+    those without a module. If the module has no rows, all rows are candidates.
 
     Creating the store reads the file, which blocks. A lookup takes tens of microseconds. Lookups
-    check for changes, at most once a second; a changed file is read on a separate thread, and the
+    check for changes, at most once a second. A changed file is read on a separate thread, and the
     old rows are used until then.
 
     Attributes:
-        path: The file, UTF-8; its name ends in ``.csv`` or ``.jsonl``.
+        path: The file, UTF-8. Its name ends in ``.csv`` or ``.jsonl``.
         matching: ``words``, or ``original``, as in the Partnership Agent: the first row of the file
-            that matches as a substring, ignoring case only; every row is compared.
-        min_words: Words that prompt and row must share for a partial match; a character of a script
+            that matches as a substring, ignoring case only. Every row is compared.
+        min_words: Words that prompt and row must share for a partial match. A character of a script
             without spaces counts as one.
         min_share: Minimum ratio of the numbers of words, shorter to longer of the two, for a
             partial match.
@@ -101,11 +101,10 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
 
 
 class IndexedFile:
-    """The index of a file's rows, which follows the file.
+    """Holds the index of a file's rows, and updates it when the file changes.
 
-    Any thread may call; none waits for the file.
-
-    A changed file that cannot be used leaves the index as it was, and its error in `problems`.
+    Any thread may call, and none waits for the file. If a changed file cannot be used, the index
+    stays as it was, and the error is added to `problems`.
     """
 
     def __init__(

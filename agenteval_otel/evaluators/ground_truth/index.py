@@ -1,5 +1,6 @@
-"""Finds the row of a table that answers a question, in a time that hardly grows with the number of
-rows.
+"""Finds the row of a table that answers a question.
+
+The time hardly grows with the number of rows.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
 from operator import attrgetter
 from typing import Literal, NamedTuple
@@ -33,7 +34,7 @@ _WORD = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
 
 
 class TableRow(NamedTuple):
-    """A row of a table, as it was written."""
+    """Holds a row of a table, as it was written."""
 
     prompt: str
     answer: object
@@ -42,11 +43,10 @@ class TableRow(NamedTuple):
 
 
 class NormalizedQuery(NamedTuple):
-    """A text as it is compared: composed (NFC), case folded, each run of whitespace one space; and
-    its words.
+    """Holds a text as it is compared, and its words.
 
-    The phrase has a space around each word. A text that is too long for a partial match has no
-    words.
+    The text is composed (NFC) and case folded, with each run of whitespace as one space. The phrase
+    has a space around each word. A text that is too long for a partial match has no words.
     """
 
     text: str
@@ -76,9 +76,11 @@ _Firsts = dict[str, tuple[_Entry, ...]]
 
 
 class QuestionIndex:
-    """Rows, and the way to the one that answers a prompt. Immutable; any thread may use it.
+    """Holds rows, and finds the one that answers a prompt.
 
-    The same question comes first. Otherwise the nearest row that the prompt contains, or that
+    It is immutable, and any thread may use it.
+
+    The same question comes first. Otherwise it is the nearest row that the prompt contains, or that
     contains the prompt, as whole words: the one with the largest share. Of equal shares a row
     inside the prompt wins, then the first one.
     """
@@ -89,7 +91,7 @@ class QuestionIndex:
         self.rows = tuple(rows)
         self._min_words = min_words
         self._min_share = min_share
-        self._modules = {name for row in self.rows if (name := _module_key(row.module))}
+        self._modules = {_module_key(row.module) for row in self.rows} - {None}
         self._same: _Firsts = {}
         self._entries = [self._entry(row) for row in self.rows]
         self._build()
@@ -99,11 +101,8 @@ class QuestionIndex:
 
         The case of the module's name is ignored.
         """
-        return tuple(
-            row
-            for row in self.rows
-            if row.module and _module_key(row.module) == _module_key(module)
-        )
+        wanted = _module_key(module)
+        return tuple(row for row in self.rows if row.module and _module_key(row.module) == wanted)
 
     def find(self, prompt: str | None, module: str | None = None) -> GroundTruth | None:
         """Return the answer to a prompt, or None if there is none.
@@ -114,7 +113,8 @@ class QuestionIndex:
         if not prompt or not prompt.strip():
             return None
         name = _module_key(module)
-        entry, match, share = self._match(prompt, name if name in self._modules else None)
+        searched_module = name if name in self._modules else None
+        entry, match, share = self._match(prompt, searched_module)
         if entry is None or is_blank(entry.row.answer):
             return None
         return GroundTruth(**entry.row._asdict(), match=match, share=share)
@@ -129,14 +129,9 @@ class QuestionIndex:
         self._by_phrase: _Firsts = {}
         # By word: the positions, in order of length, of the rows that contain it.
         self._positions: defaultdict[str, array[int]] = defaultdict(lambda: array("I"))
-        self._entries = sorted(
-            (
-                entry
-                for entry in self._entries
-                if entry.length >= self._min_words and _add(self._by_phrase, entry.phrase, entry)
-            ),
-            key=attrgetter("length"),
-        )
+        long_enough = [entry for entry in self._entries if entry.length >= self._min_words]
+        distinct = [entry for entry in long_enough if _add(self._by_phrase, entry.phrase, entry)]
+        self._entries = sorted(distinct, key=attrgetter("length"))
         self._lengths = sorted({entry.length for entry in self._entries}, reverse=True)
         for position, entry in enumerate(self._entries):
             for word in set(entry.phrase.split()):
@@ -154,29 +149,28 @@ class QuestionIndex:
         around = self._around(query, module)
         share_inside = inside.length / count if inside else 0.0
         share_around = count / around.length if around else 0.0
-        return (
-            (inside, "partial", share_inside)
-            if share_inside >= share_around
-            else (around, "partial", share_around)
-        )
+        if share_inside >= share_around:
+            return inside, "partial", share_inside
+        return around, "partial", share_around
 
     def _inside(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
         """Return the longest row that the prompt contains, or None."""
+        for stretch in islice(self._stretches(query), _MAX_CANDIDATES):
+            entry = _first(self._by_phrase, stretch, module)
+            if entry is not None:
+                return entry
+        return None
+
+    def _stretches(self, query: NormalizedQuery) -> Iterator[str]:
+        """Yield the parts of the prompt that may be the phrase of a row, the longest first."""
         count = len(query.words)
         shortest = max(self._min_words, math.ceil(self._min_share * count))
         # Where the space before each word is, and the one after the last.
         starts = [0, *accumulate(len(word) + 1 for word in query.words)]
-        stretches = (
-            query.phrase[starts[at] : starts[at + length] + 1]
-            for length in self._lengths
-            if shortest <= length <= count
-            for at in range(count - length + 1)
-        )
-        entries = (
-            _first(self._by_phrase, stretch, module)
-            for stretch in islice(stretches, _MAX_CANDIDATES)
-        )
-        return next(filter(None, entries), None)
+        for length in self._lengths:
+            if shortest <= length <= count:
+                for at in range(count - length + 1):
+                    yield query.phrase[starts[at] : starts[at + length] + 1]
 
     def _around(self, query: NormalizedQuery, module: str | None) -> _Entry | None:
         """Return the shortest row that contains the prompt, or None.
@@ -198,8 +192,9 @@ class QuestionIndex:
 
 
 class SubstringIndex(QuestionIndex):
-    """Finds what the Partnership Agent finds: any substring, ignoring only case, the first row of
-    the file.
+    """Finds what the Partnership Agent finds.
+
+    That is the first row of the file that matches as any substring, ignoring only case.
     """
 
     def _entry(self, row: TableRow) -> _Entry:
@@ -216,12 +211,11 @@ class SubstringIndex(QuestionIndex):
         same = _first(self._same, text, module)
         if same is not None:
             return same, "exact", 1.0
-        for entry in self._entries if len(text) * len(self._entries) <= _MAX_SCANNED else ():
+        if len(text) * len(self._entries) > _MAX_SCANNED:
+            return None, "partial", 0.0
+        for entry in self._entries:
             if entry.applies_to(module) and (text in entry.phrase or entry.phrase in text):
-                counts = [
-                    max(1, len(_words_of(_normalized(either))))
-                    for either in (prompt, entry.row.prompt)
-                ]
+                counts = (_count_words(prompt), _count_words(entry.row.prompt))
                 return entry, "partial", min(counts) / max(counts)
         return None, "partial", 0.0
 
@@ -237,8 +231,13 @@ def _words_of(text: str) -> list[str]:
     return words
 
 
+def _count_words(text: str) -> int:
+    """Count the words of a text. A text without words counts as one."""
+    return max(1, len(_words_of(_normalized(text))))
+
+
 def _module_key(module: str | None) -> str | None:
-    return ((module or "").strip().casefold()) or None
+    return (module or "").strip().casefold() or None
 
 
 def _add(firsts: _Firsts, text: str, entry: _Entry) -> bool:
@@ -251,7 +250,10 @@ def _add(firsts: _Firsts, text: str, entry: _Entry) -> bool:
 
 
 def _first(firsts: _Firsts, text: str, module: str | None) -> _Entry | None:
-    return next((entry for entry in firsts.get(text, ()) if entry.applies_to(module)), None)
+    for entry in firsts.get(text, ()):
+        if entry.applies_to(module):
+            return entry
+    return None
 
 
 def _upper(text: str) -> str:
@@ -262,9 +264,10 @@ def _upper(text: str) -> str:
     upper = text.upper()
     if len(upper) == len(text) and not ("\u0131" in text or "\u017f" in text):
         return upper
-    return "".join(
-        [
-            big if len(big := char.upper()) == 1 and not big < "\x80" <= char else char
-            for char in text
-        ]
-    )
+    return "".join(map(_upper_character, text))
+
+
+def _upper_character(char: str) -> str:
+    upper = char.upper()
+    becomes_ascii = upper < "\x80" <= char
+    return char if len(upper) != 1 or becomes_ascii else upper

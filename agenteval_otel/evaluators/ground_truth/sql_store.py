@@ -38,28 +38,29 @@ _OWN_SHARE: Final = 0.9  # of the time limit, to report a timeout's reason
 
 
 class SqlGroundTruthStore(GroundTruthStore, type="sql"):
-    """Reference answers from a database: SQLite or PostgreSQL.
+    """Finds reference answers in a database: SQLite or PostgreSQL.
 
-    Either a `query` of your own with parameters ``:prompt``, ``:module`` (``metadata["module"]``,
-    else the agent), ``:agent``, ``:conversation_id``, ``:session_id`` and ``:response_id``, which
-    are always bound; or a `table` whose row has exactly this prompt, and this module or none. The
-    first row counts. Its answer is the column ``answer``, else the first one; ``prompt``,
-    ``category`` and ``module`` are taken where they are there. Read-only.
+    Set either a `query` of your own or a `table`. The query has the parameters ``:prompt``,
+    ``:module`` (``metadata["module"]``, else the agent), ``:agent``, ``:conversation_id``,
+    ``:session_id`` and ``:response_id``, which are always bound. Of the table it is the row that
+    has exactly this prompt, and this module or none. The first row counts. Its answer is the column
+    ``answer``, else the first one. ``prompt``, ``category`` and ``module`` are taken if they are
+    there. Read-only.
 
     Lookups run on the store's own threads, for at most `timeout_s`. If the database is unavailable,
     slow or lacks the table, there is no ground truth: counted as ``ground_truth:unreachable``,
-    ``:timeout``, ``:query`` or ``:busy``; after the first two it is not queried for five seconds.
+    ``:timeout``, ``:query`` or ``:busy``. After the first two it is not queried for five seconds.
     Needs the extra ``sql``, for PostgreSQL ``postgresql``.
 
     Attributes:
         path: An SQLite file. Either this or `url`.
         url: ``postgresql://user:password@host/database`` or ``sqlite:///file``.
         query: A SELECT.
-        table: A table; ``schema.table`` works too.
+        table: A table. ``schema.table`` works too.
         columns: Names of its columns by content (``prompt``, ``answer``, ``category``, ``module``),
             if they differ from these. ``category`` and ``module`` are left out unless they are
             named.
-        cache_size: Number of lookups that are cached, including those without a row; 0 caches none.
+        cache_size: Number of lookups that are cached, including those without a row. 0 caches none.
         cache_s: How long a lookup is cached, in seconds.
         connections: Maximum number of lookups at the same time.
     """
@@ -83,18 +84,11 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
                 "columns are those of a table; a query names its own: SELECT expected AS answer"
             )
         unknown = sorted(set(self.columns) - set(_COLUMNS))
-        wrong = [
-            name
-            for name in (self.table, *self.columns.values())
-            if name and not _NAME.fullmatch(name)
-        ]
-        if unknown or wrong:
-            known = (
-                f"; known: {', '.join(_COLUMNS)}"
-                if unknown
-                else ", expected the name of a table or column"
-            )
-            raise ValueError(f"found {(unknown or wrong)[0]!r}{known}")
+        if unknown:
+            raise ValueError(f"found {unknown[0]!r}; known: {', '.join(_COLUMNS)}")
+        for name in (self.table, *self.columns.values()):
+            if name and not _NAME.fullmatch(name):
+                raise ValueError(f"found {name!r}, expected the name of a table or column")
         strange = sorted(set(self._parameters) - set(PARAMETERS))
         if strange:
             raise ValueError(
@@ -110,9 +104,8 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
         """
         if "prompt" in self._parameters and not (evaluation_input.prompt or "").strip():
             return None
-        return await self._lookups.find(
-            {name: getattr(evaluation_input, name) for name in self._parameters}
-        )
+        parameters = {name: getattr(evaluation_input, name) for name in self._parameters}
+        return await self._lookups.find(parameters)
 
     @cached_property
     def _statement(self) -> str:
@@ -121,7 +114,8 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
         names = {"prompt": "prompt", "answer": "answer"} | self.columns
         shown = ", ".join(f"{column} AS {name}" for name, column in names.items())
         statement = f"SELECT {shown} FROM {self.table} WHERE {names['prompt']} = :prompt"
-        if (module := names.get("module")) is None:
+        module = names.get("module")
+        if module is None:
             return f"{statement} LIMIT 1"
         own_first = f"CASE WHEN {module} = :module THEN 0 ELSE 1 END"
         return (
@@ -145,7 +139,10 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
 
 
 class CachedLookups:
-    """Asks on threads of its own, and remembers the answers. Any event loop; nothing in it blocks."""
+    """Asks the database on threads of its own, and remembers the answers.
+
+    Any event loop may use it. Nothing in it blocks.
+    """
 
     def __init__(
         self,
@@ -197,7 +194,8 @@ class CachedLookups:
                 f"{self._target.place}: not asked, it was away", reason="unreachable"
             )
         future: Future[GroundTruth | None] = Future()
-        if not self._worker.submit(partial(settle, future, partial(self._ask, parameters))):
+        ask = partial(self._ask, parameters)
+        if not self._worker.submit(partial(settle, future, ask)):
             raise GroundTruthError(f"{self._target.place}: too many lookups wait", reason="busy")
         try:
             async with asyncio.timeout(self._timeout_s):

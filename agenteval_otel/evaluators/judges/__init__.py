@@ -1,7 +1,7 @@
 """Judges: models that judge an answer.
 
-A judge returns one JSON object or raises a `JudgeError`; it never guesses a score, never outlives
-its deadline, and never shows its key. Importing this package loads no vendor; `Judge.prepare` does.
+A judge returns one JSON object or raises a `JudgeError`. It never guesses a score, never outlives
+its deadline, and never shows its key. Importing this package loads no vendor. `Judge.prepare` does.
 """
 
 from __future__ import annotations

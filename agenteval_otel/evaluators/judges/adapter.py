@@ -60,7 +60,7 @@ else:
 
 
 class CallableJudge(Judge):
-    """An object of the program's that generates text, as a judge.
+    """Asks an object of the program's that generates text.
 
     Limits and retries are left to the object.
 
@@ -72,9 +72,9 @@ class CallableJudge(Judge):
         target: A function of the prompt, or an object with one of ``generate``, ``generate_text``,
             ``complete``, ``ainvoke``, ``invoke``, ``ask``, ``judge``. It gets the prompt, with the
             instruction before it or in its parameter ``system`` (``system_prompt``,
-            ``systemPrompt``), or both as ``messages``, or all of it as ``request``; it returns a
+            ``systemPrompt``), or both as ``messages``, or all of it as ``request``. It returns a
             text, or something with ``text`` or ``content``. Left out of dumps.
-        deadline_s: Seconds until a call is given up; the thread of a plain function goes on.
+        deadline_s: Seconds until a call is given up. The thread of a plain function goes on.
     """
 
     name: str = ""
@@ -109,11 +109,10 @@ class CallableJudge(Judge):
                     result = await self._method(*positional, **named)
                 else:
                     result = await self._on_a_thread(lambda: self._method(*positional, **named))
-                    result = await result if inspect.isawaitable(result) else result
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # SystemExit would end the loop, and every evaluation on it
+                    if inspect.isawaitable(result):
+                        result = await result
+        except (Exception, SystemExit) as error:
+            # SystemExit would end the loop, and every evaluation on it.
             raise _failure_of(error) from None
         if isinstance(result, Verdict):
             return result
@@ -125,9 +124,8 @@ class CallableJudge(Judge):
         if not text.strip():
             raise JudgeError("the judge's answer is empty", error_type="empty_answer")
         answer = parse_answer(text) if request.answer_form else {}
-        return Verdict(
-            answer=answer, raw=text, model=self.model, duration_s=time.monotonic() - started
-        )
+        duration_s = time.monotonic() - started
+        return Verdict(answer=answer, raw=text, model=self.model, duration_s=duration_s)
 
     async def _on_a_thread(self, function: Callable[[], Any]) -> Any:
         """Run the function in the caller's context on a new daemon thread.
@@ -143,9 +141,8 @@ class CallableJudge(Judge):
         def call() -> None:
             try:
                 done.set_result(context.run(function))
-            except (
-                BaseException
-            ) as error:  # as a result: asyncio logs an exception that is never retrieved
+            except BaseException as error:
+                # As a result: asyncio logs an exception that is never retrieved.
                 done.set_result(_failure_of(error))
 
         thread = threading.Thread(target=call, name="agenteval-judge")
@@ -220,18 +217,15 @@ def _named(words: str, path: str | None) -> dict[str, str]:
         wrong = f"unknown judge {name[:64]!r}{suggestion(name, Judge.registry)}"
     else:
         fields = Judge.registry[name].model_fields
-        needed = {"model": "model", "base_url": "address"}.items()
-        missing = [
-            word
-            for field, word in needed
-            if not settings[field] and field in fields and fields[field].is_required()
-        ]
+        missing: list[str] = []
+        for field, word in (("model", "model"), ("base_url", "address")):
+            if not settings[field] and field in fields and fields[field].is_required():
+                missing.append(word)
         if not missing:
             return {field: value for field, value in settings.items() if value}
         wrong = f"the judge {name!r} lacks its {' and its '.join(missing)}"
-    raise ConfigurationError(
-        f"{wrong}: {_FORMS}; known types: {', '.join(sorted(Judge.registry))}", path=path
-    )
+    known_types = ", ".join(sorted(Judge.registry))
+    raise ConfigurationError(f"{wrong}: {_FORMS}; known types: {known_types}", path=path)
 
 
 def _method_of(target: object) -> Callable[..., Any] | None:
@@ -252,8 +246,8 @@ def _failure_of(error: BaseException) -> JudgeError:
     error_type = next(
         (name for kind, name in kinds.items() if isinstance(error, kind)), "server_error"
     )
-    words = f"the model raised {PatternRedactor().redact(message_of(error))[:_MAX_CAUSE_CHARS]}"
-    failure = JudgeError(words, error_type=error_type)
+    cause = PatternRedactor().redact(message_of(error))[:_MAX_CAUSE_CHARS]
+    failure = JudgeError(f"the model raised {cause}", error_type=error_type)
     # An error with a status is a refusal by the provider; other failed calls may have been charged.
     failure.may_be_charged = not isinstance(getattr(error, "status_code", None), int)
     return failure
@@ -271,19 +265,17 @@ def _arguments(
     if "request" in parameters:
         return (), {"request": request}
     if "messages" in parameters:
-        messages = [("system", request.system), ("user", request.prompt)]
-        return (), {
-            "messages": [{"role": role, "content": text} for role, text in messages if text]
-        }
+        texts = [("system", request.system), ("user", request.prompt)]
+        messages = [{"role": role, "content": text} for role, text in texts if text]
+        return (), {"messages": messages}
     named = {
         name: request.system
         for name in ("system", "system_prompt", "systemPrompt")
         if name in parameters
     }
     prompt = request.prompt if named else whole
-    takes_names_only = {parameter.kind for parameter in parameters.values()} == {
-        inspect.Parameter.VAR_KEYWORD
-    }
+    kinds = {parameter.kind for parameter in parameters.values()}
+    takes_names_only = kinds == {inspect.Parameter.VAR_KEYWORD}
     if "prompt" in parameters or takes_names_only:
         return (), {"prompt": prompt, **named}
     return (prompt,), named
@@ -293,10 +285,9 @@ def _text_of(reply: object) -> str:
     for _ in range(3):
         if isinstance(reply, str):
             return reply
-        fields = (
-            reply
-            if isinstance(reply, Mapping)
-            else {name: getattr(reply, name, None) for name in _TEXT_NAMES}
-        )
-        reply = next((fields[name] for name in _TEXT_NAMES if fields.get(name) is not None), None)
+        if isinstance(reply, Mapping):
+            values = [reply.get(name) for name in _TEXT_NAMES]
+        else:
+            values = [getattr(reply, name, None) for name in _TEXT_NAMES]
+        reply = next((value for value in values if value is not None), None)
     raise JudgeError("the model returned no text", error_type=_MALFORMED)

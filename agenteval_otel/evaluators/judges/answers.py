@@ -55,18 +55,18 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
 
 
 class JudgeRequest(Value):
-    """A question to a judge.
+    """Holds a question to a judge.
 
     Attributes:
-        system: The instruction; trusted text.
-        prompt: The question, rendered; untrusted text is in it as JSON data behind a random
+        system: The instruction, which is trusted text.
+        prompt: The question, rendered. Untrusted text is in it as JSON data behind a random
             delimiter already.
         answer_form: JSON Schema of the answer, an object's.
-        max_tokens: Most tokens of the answer; a model's thinking counts.
-        purpose: Names of the criteria, for metrics; few different words.
-        fixed_chars: How many characters at the beginning of the prompt are the same in the questions
-            about every case, for providers that keep them.
-        fingerprint: Hexadecimal digits of the rubric and of what is judged, without the delimiter;
+        max_tokens: Most tokens of the answer. A model's thinking counts.
+        purpose: Names of the criteria, for metrics. They are few different words.
+        fixed_chars: How many characters at the beginning of the prompt are the same in the
+            questions about every case, for providers that keep them.
+        fingerprint: Hexadecimal digits of the rubric and of what is judged, without the delimiter,
             for caches.
     """
 
@@ -80,21 +80,20 @@ class JudgeRequest(Value):
 
 
 class Verdict(Value):
-    """A judge's answer.
+    """Holds a judge's answer.
 
     Attributes:
-        answer: The JSON object that the judge answered with; its fields are not checked yet.
-        raw: The answer's text as it came; content.
+        answer: The JSON object that the judge answered with. Its fields are not checked yet.
+        raw: The answer's text as it came. It is content.
         usage: What it has used.
         model: The model that answered, as the provider names it.
         response_id: The provider's id of the answer.
         duration_s: From the question to the answer, retries and waits between them included.
-        cost_usd: Its price in US dollars; None where that is unknown.
-        system_fingerprint: The provider's word for the configuration that answered, where it has
-            one.
-        from_cache: It comes from the cache; nothing was used.
-        probability: With what probability the budget let the call be made, above 0 to 1; 1 where
-            nothing limits it.
+        cost_usd: Its price in US dollars, or None if that is unknown.
+        system_fingerprint: The provider's word for the configuration that answered, if it has one.
+        from_cache: It comes from the cache, and nothing was used.
+        probability: With what probability the budget let the call be made, above 0 to 1. It is 1 if
+            nothing limits the call.
     """
 
     answer: dict[str, Any]
@@ -170,7 +169,8 @@ def _not_json(text: str) -> JudgeError:
         )
     else:
         failure = _malformed("is not one JSON value and nothing else")
-    failure.reply_begins = PatternRedactor().redact(text[: 2 * _SHOWN_CHARS])[:_SHOWN_CHARS]
+    redacted = PatternRedactor().redact(text[: 2 * _SHOWN_CHARS])
+    failure.reply_begins = redacted[:_SHOWN_CHARS]
     return failure
 
 
@@ -270,5 +270,6 @@ def with_form(system: str, form: Mapping[str, Any]) -> str:
 
     It is for providers that cannot constrain the answer.
     """
-    request = f"Answer with one JSON object and nothing else. Its JSON Schema: {json.dumps(form, ensure_ascii=False)}"
+    schema = json.dumps(form, ensure_ascii=False)
+    request = f"Answer with one JSON object and nothing else. Its JSON Schema: {schema}"
     return f"{system}\n\n{request}" if system else request

@@ -74,19 +74,18 @@ async def _batch_id(batches: Any, items: list[dict[str, Any]]) -> str:
 
 
 class AnthropicJudge(HostedJudge, type="anthropic"):
-    """Asks a Claude model by ``messages.create``, with the answer's form as the provider's
-    structured output.
+    """Asks a Claude model by ``messages.create``.
 
-    The SDK's own retries and its own tracing are off. No temperature is sent: newer models take
-    none.
+    The answer's form is sent as the provider's structured output. The SDK's own retries and its own
+    tracing are off. No temperature is sent: newer models take none.
 
     Attributes:
         base_url: Address of the API, or of a proxy of the same form.
-        response_format: ``json_schema`` makes the provider enforce the form of the answer; ``none``
+        response_format: ``json_schema`` makes the provider enforce the form of the answer. ``none``
             describes the form in the instruction, for proxies that do not support the field.
         cached_from_tokens: From about how many tokens on, four characters each, what is the same in
             every question is marked for the provider's prompt cache. A marked beginning costs more
-            when it is written and a tenth when it is read; the provider ignores the mark where the
+            when it is written and a tenth when it is read. The provider ignores the mark if the
             beginning is too short for the model. None marks nothing.
     """
 
@@ -106,11 +105,13 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
 
         # The SDK would read keys and headers of the host's environment, such as a gateway's token,
         # and send them to `base_url`, which may be a proxy.
-        lines = os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n")
-        left_out = [
-            name.strip() for name, colon, _ in (line.partition(":") for line in lines) if colon
-        ]
-        left_out += () if key else ("X-Api-Key", "Authorization")
+        left_out: list[str] = []
+        for line in os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").split("\n"):
+            name, colon, _ = line.partition(":")
+            if colon:
+                left_out.append(name.strip())
+        if not key:
+            left_out += ("X-Api-Key", "Authorization")
         headers: dict[str, Any] = dict.fromkeys(left_out, Omit())
         client = AsyncAnthropic(
             api_key=key or "none",
@@ -203,9 +204,8 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
                         return await use(client.messages.batches)
             except anthropic.APIStatusError as error:
                 response = error.response
-                failure = error_of(
-                    Reply(response.status_code, response.headers, response.content), [key or ""], ""
-                )
+                reply = Reply(response.status_code, response.headers, response.content)
+                failure = error_of(reply, [key or ""], "")
                 was_taken = response.status_code >= 500
             except anthropic.APIConnectionError as error:
                 failure = no_connection(error.__cause__ or error)
@@ -262,11 +262,10 @@ class AnthropicJudge(HostedJudge, type="anthropic"):
     def _text_of(self, message: dict[str, Any]) -> str:
         check_finished(message.get("stop_reason"), "end_turn")
         parts = message.get("content")
-        text = None
-        if isinstance(parts, list):
-            text = joined(
-                [part for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-            )
+        if not isinstance(parts, list):
+            raise unfinished()
+        texts = [part for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+        text = joined(texts)
         if text is None:
             raise unfinished()
         return text

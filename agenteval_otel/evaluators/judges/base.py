@@ -49,9 +49,9 @@ class Judge(Component, contract="judge"):
 
     Attributes:
         model: The model's name at its provider.
-        spend: What its calls may cost; None is no limit.
-        breaker: When its endpoint is left alone; None is never.
-        cache: Which of its verdicts are kept; None keeps none.
+        spend: What its calls may cost. None is no limit.
+        breaker: When its endpoint is left alone. None is never.
+        cache: Which of its verdicts are kept. None keeps none.
     """
 
     text_pattern: ClassVar[str] = r"^\w+:.+$"
@@ -115,19 +115,17 @@ class Judge(Component, contract="judge"):
         guarded: Guarded | None = self.__dict__.get("_guarded")
         if guarded is None:
             endpoint = "\0".join((self.type, str(getattr(self, "base_url", "")), self.model))
-            guarded = Guarded(
-                self,
-                budget=None if self.spend is None else BudgetLimiter(self.spend),
-                breaker=None if self.breaker is None else breaker_of(endpoint, self.breaker),
-                cache=None if self.cache is None else VerdictCache(self.cache),
-            )
+            budget = None if self.spend is None else BudgetLimiter(self.spend)
+            breaker = None if self.breaker is None else breaker_of(endpoint, self.breaker)
+            cache = None if self.cache is None else VerdictCache(self.cache)
+            guarded = Guarded(self, budget=budget, breaker=breaker, cache=cache)
             # of two threads at once the first one's
             guarded = self.__dict__.setdefault("_guarded", guarded)
         return guarded
 
 
 class Guarded:
-    """A judge behind its guards; has the judge's own `judge`.
+    """Asks a judge behind its guards. It has the same method `judge` as the judge.
 
     Judges, loops and threads may share guards.
     """
@@ -163,7 +161,8 @@ class Guarded:
 
         The same judge has the same name after a restart too.
         """
-        return f"{self.label}:{hashlib.sha256(self._version.encode()).hexdigest()[:16]}"
+        digest = hashlib.sha256(self._version.encode()).hexdigest()
+        return f"{self.label}:{digest[:16]}"
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         """Return the judge's verdict, or the cached one.
@@ -187,8 +186,9 @@ class Guarded:
                 "cost_usd": 0.0,
                 "duration_s": 0.0,
                 "probability": 1.0,
+                "from_cache": True,
             }
-            return copy_with(cached, {**changes, "from_cache": True})
+            return copy_with(cached, changes)
         verdict = await self._answer(request)
         self.cache.put(key, verdict)
         return verdict
@@ -207,31 +207,29 @@ class Guarded:
         await self.inner.close()
 
     def _key(self, request: JudgeRequest) -> str:
-        return hashlib.sha256(
-            f"{request.fingerprint}\0{self._version}".encode("utf-8", "replace")
-        ).hexdigest()
+        text = f"{request.fingerprint}\0{self._version}"
+        return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
     async def _answer(self, request: JudgeRequest) -> Verdict:
         batch = BATCH.get()
-        return await (self._call(request) if batch is None else self._of_batch(batch, request))
+        if batch is None:
+            return await self._call(request)
+        return await self._of_batch(batch, request)
 
     async def _of_batch(self, batch: BatchAnswers, request: JudgeRequest) -> Verdict:
         """Return the batch's answer to the request, or raise it if it is a `JudgeError`.
 
         Without an answer, the request is added to `missing` and `JudgeError` is raised.
         """
-        keyed = (
-            request
-            if request.fingerprint
-            else request.model_copy(update={"fingerprint": repr(request)})
-        )
+        keyed = request
+        if not request.fingerprint:
+            keyed = request.model_copy(update={"fingerprint": repr(request)})
         key = self._key(keyed)
         answer = batch.answers.get(key)
         if answer is None:
             if key not in batch.missing:
-                batch.missing[key] = BatchQuestion(
-                    self, request, await self._reserved_for_batch(request)
-                )
+                reservation = await self._reserved_for_batch(request)
+                batch.missing[key] = BatchQuestion(self, request, reservation)
             raise JudgeError("waits for a batch of the provider", error_type=BATCHED)
         if isinstance(answer, JudgeError):
             self._notify(JudgeCall(self, request.purpose, answer.error_type))

@@ -21,8 +21,9 @@ BATCHED: Final = "batched"
 
 
 class BatchQuestion(NamedTuple):
-    """A question that waits for a batch, its judge with its guards, and what is charged for it so
-    far.
+    """Holds a question that waits for a batch, and what is charged for it so far.
+
+    The judge is the one with its guards.
     """
 
     judge: Any
@@ -31,8 +32,9 @@ class BatchQuestion(NamedTuple):
 
 
 class BatchAnswers:
-    """What the judges of one evaluation are answered, by the key of the question; and what is not
-    answered yet.
+    """Holds the answers for the judges of one evaluation, by the key of the question.
+
+    It also holds the questions that are not answered yet.
     """
 
     def __init__(self, answers: Mapping[str, Verdict | JudgeError]) -> None:
@@ -45,24 +47,23 @@ class BatchAnswers:
 
 def reservation_to_json(reservation: Reservation) -> dict[str, Any]:
     entry = reservation.entry
+    fields = None if entry is None else [entry.entry_id, entry.keys, entry.amount, entry.expires]
     price = reservation.price
     return {
-        "entry": None
-        if entry is None
-        else [entry.entry_id, entry.keys, entry.amount, entry.expires],
+        "entry": fields,
         "price": None if price is None else price.model_dump(),
         "probability": reservation.probability,
     }
 
 
 def reservation_of_json(value: Mapping[str, Any]) -> Reservation:
-    entry = value["entry"]
-    price = value["price"]
-    if entry is not None:
-        entry = LedgerEntry(
-            entry[0], tuple(LedgerKey(*key) for key in entry[1]), Amount(*entry[2]), entry[3]
-        )
-    return Reservation(entry, None if price is None else Price(**price), value["probability"])
+    entry = None
+    if value["entry"] is not None:
+        entry_id, keys, amount, expires = value["entry"]
+        ledger_keys = tuple(LedgerKey(*key) for key in keys)
+        entry = LedgerEntry(entry_id, ledger_keys, Amount(*amount), expires)
+    price = None if value["price"] is None else Price(**value["price"])
+    return Reservation(entry, price, value["probability"])
 
 
 def answer_to_json(answer: Verdict | JudgeError) -> dict[str, Any]:

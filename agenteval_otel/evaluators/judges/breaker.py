@@ -23,16 +23,16 @@ _TIMED_OUT: Final = "timeout"
 
 
 class BreakerSettings(BaseModel, metaclass=FriendlyErrors):
-    """When calls to an endpoint are suspended, and for how long.
+    """Sets when calls to an endpoint are suspended, and for how long.
 
     Attributes:
-        failures: Number of failures in a row that open the breaker; timeouts do not count.
+        failures: Number of failures in a row that open the breaker. Timeouts do not count.
         failure_rate: Share of failed calls within `window_s`, above 0 to 1, that opens it.
         least_calls: Minimum number of calls within the window for `failure_rate` to apply.
         window_s: Length of the window in seconds, of at most 1,000 calls.
-        open_s: How long it stays open, in seconds, before one call is let through as a probe;
-            longer where the endpoint requests it (``Retry-After``, up to a day).
-        longest_open_s: Each failed probe doubles that time, up to this limit; ``Retry-After`` may
+        open_s: How long it stays open, in seconds, before one call is let through as a probe. It is
+            longer if the endpoint requests it (``Retry-After``, up to a day).
+        longest_open_s: Each failed probe doubles that time, up to this limit. ``Retry-After`` may
             exceed it.
     """
 
@@ -49,12 +49,14 @@ class BreakerSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class CircuitBreaker:
-    """Closed lets calls through, open refuses them at once, half open lets one through as a probe.
+    """Lets calls through (closed), refuses them (open), or lets one through (half open).
+
+    An open breaker refuses calls at once. The one call of a half open breaker is a probe.
 
     Failures that may pass (`ModelError.retryable`), timeouts and refused keys count against an
     endpoint. A refusal, or an answer that cannot be read, is an answer: the endpoint is healthy.
     Timeouts count for the share alone: calls that hang together end together, and a few of them are
-    no evidence about the others. Any thread; never waits.
+    no evidence about the others. Any thread may use it. It never waits.
     """
 
     def __init__(
@@ -99,9 +101,8 @@ class CircuitBreaker:
             # The executor cancels late calls with this message; other exceptions are not counted.
             if isinstance(error, asyncio.CancelledError) and _TIMED_OUT in error.args:
                 self._end(call, failed=True, is_late=True)
-            elif (
-                self._probe is call
-            ):  # without the lock: the garbage collector may end a call while its thread has it
+            # Without the lock: the garbage collector may end a call while its thread has it.
+            elif self._probe is call:
                 self._probe = None
             raise
         self._end(call, failed=False)
@@ -155,10 +156,9 @@ class CircuitBreaker:
         if not failed:
             return False
         failures = sum(failed for _, failed in calls)
-        often = len(calls) >= settings.least_calls and failures >= settings.failure_rate * len(
-            calls
-        )
-        return often or self._in_a_row >= settings.failures
+        has_enough_calls = len(calls) >= settings.least_calls
+        fails_often = has_enough_calls and failures >= settings.failure_rate * len(calls)
+        return fails_often or self._in_a_row >= settings.failures
 
 
 @lru_cache(maxsize=256)

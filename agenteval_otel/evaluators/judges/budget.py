@@ -52,14 +52,14 @@ _FROZEN: Final = ConfigDict(
 
 
 class Price(BaseModel, metaclass=FriendlyErrors):
-    """What a model costs, in US dollars per million tokens.
+    """Sets what a model costs, in US dollars per million tokens.
 
     Attributes:
         input: Tokens of the question.
         output: Tokens of the answer, with the model's thinking.
-        cache_read: Tokens of the question from the provider's cache; those of `input` when left
-            out.
-        cache_write: Tokens that the provider puts into its cache; twice `input` when left out, the
+        cache_read: Tokens of the question from the provider's cache. When left out, the price of
+            `input`.
+        cache_write: Tokens that the provider puts into its cache. When left out, twice `input`, the
             highest usual price.
     """
 
@@ -73,11 +73,9 @@ class Price(BaseModel, metaclass=FriendlyErrors):
     def nano_usd(self, usage: JudgeUsage) -> int:
         read = self.input if self.cache_read is None else self.cache_read
         write = self.input * _HIGHEST_WRITE if self.cache_write is None else self.cache_write
+        usual = usage.input_tokens * self.input + usage.output_tokens * self.output
         return _rounded_up(
-            usage.input_tokens * self.input
-            + usage.output_tokens * self.output
-            + usage.cache_read_tokens * read
-            + usage.cache_write_tokens * write
+            usual + usage.cache_read_tokens * read + usage.cache_write_tokens * write
         )
 
     def times(self, share: float) -> Price:
@@ -86,9 +84,8 @@ class Price(BaseModel, metaclass=FriendlyErrors):
 
     def most_nano_usd(self, input_tokens: int, output_tokens: int) -> int:
         # Those of the question may all have to be written into a cache.
-        return _rounded_up(
-            input_tokens * max(self.input, self.cache_write or 0.0) + output_tokens * self.output
-        )
+        input_price = max(self.input, self.cache_write or 0.0)
+        return _rounded_up(input_tokens * input_price + output_tokens * self.output)
 
 
 def _rounded_up(usd_per_million: float) -> int:
@@ -100,8 +97,10 @@ def price_of(prices: Mapping[str, Price], model: str) -> Price | None:
 
     Of several such names that the model's name begins with, the longest counts.
     """
+    if model in prices:
+        return prices[model]
     prefixes = [name for name in prices if name.endswith("*") and model.startswith(name[:-1])]
-    return prices.get(model) or (prices[max(prefixes, key=len)] if prefixes else None)
+    return prices[max(prefixes, key=len)] if prefixes else None
 
 
 def most_of(request: JudgeRequest, price: Price | None) -> Amount:
@@ -117,7 +116,7 @@ def most_of(request: JudgeRequest, price: Price | None) -> Amount:
 
 
 class Limit(NamedTuple):
-    """The most that a scope may spend within a period.
+    """Sets the most that a scope may spend within a period.
 
     A scope is empty for all calls, ``purpose:<name>`` for one purpose, ``unpriced`` for models
     without a price.
@@ -133,7 +132,7 @@ class Limit(NamedTuple):
 
 
 class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
-    """Limits of one purpose: the calls of one evaluator. What is left out is not limited.
+    """Limits one purpose: the calls of one evaluator. What is left out is not limited.
 
     Attributes:
         usd_per_minute: US dollars within each minute of the clock.
@@ -152,20 +151,22 @@ class PurposeLimits(BaseModel, metaclass=FriendlyErrors):
     def limits(self, scope: str) -> Iterator[Limit]:
         """Yield its limits, as those of a scope."""
         for period in _PERIOD_S:
-            if (usd := getattr(self, f"usd_per_{period}")) is not None:
+            usd = getattr(self, f"usd_per_{period}")
+            if usd is not None:
                 yield Limit(scope, period, "nano_usd", int(usd * NANO))
-            if (tokens := getattr(self, f"tokens_per_{period}")) is not None:
+            tokens = getattr(self, f"tokens_per_{period}")
+            if tokens is not None:
                 yield Limit(scope, period, "tokens", tokens)
 
 
 class SpendLimits(PurposeLimits):
-    """What the calls of a judge may cost. The dollar and token limits are for all calls of the
-    account together.
+    """Limits what the calls of a judge may cost.
 
-    Before a call is made, the most that it may use must fit into every limit that applies to it.
+    The dollar and token limits are for all calls of the account together. Before a call is made,
+    the most that it may use must fit into every limit that applies to it.
 
     Attributes:
-        prices: US dollars per million tokens, by the model's name; a name that ends in ``*`` is a
+        prices: US dollars per million tokens, by the model's name. A name that ends in ``*`` is a
             prefix, and the longest match applies. If dollars are limited, models without a price
             are limited by `unpriced_tokens_per_day`.
         purposes: Limits of single purposes, by name (the criteria of an evaluator, joined).
@@ -174,7 +175,7 @@ class SpendLimits(PurposeLimits):
         soft_limit: Share of a limit, 0 to 1, above which calls are sampled: the probability of a
             call falls from 1 there to 0 at the limit.
         account: Judges of one account share the limits: in this process, or in the file of `path`.
-        path: SQLite file with the ledger, shared by processes and kept between their runs; None
+        path: SQLite file with the ledger, shared by processes and kept between their runs. None
             keeps it in this process.
         patience_s: How long a call waits for the file while others use it, in seconds.
     """
@@ -195,17 +196,17 @@ class SpendLimits(PurposeLimits):
         if own is not None:
             limits += own.limits(f"purpose:{purpose}")
         unpriced = self.unpriced_tokens_per_day
-        if (
-            not priced
-            and unpriced is not None
-            and any(limit.unit == "nano_usd" for limit in limits)
-        ):
+        limits_dollars = any(limit.unit == "nano_usd" for limit in limits)
+        if limits_dollars and not priced and unpriced is not None:
             limits.append(Limit("unpriced", "day", "tokens", unpriced))
         return limits
 
 
 class Reservation(NamedTuple):
-    """A call that may be made, to be settled once; `entry` is None where nothing is limited."""
+    """Holds the reservation of a call that may be made, to be settled once.
+
+    `entry` is None if nothing is limited.
+    """
 
     entry: LedgerEntry | None = None
     price: Price | None = None
@@ -215,7 +216,7 @@ class Reservation(NamedTuple):
 class BudgetLimiter:
     """Reserves before each call what it may use at most, and settles after it what it has used.
 
-    A call waits for a SQLite file, where one is set; otherwise for nothing. The clock gives Unix
+    A call waits for a SQLite file, if one is set, and otherwise for nothing. The clock gives Unix
     time.
     """
 
@@ -230,7 +231,7 @@ class BudgetLimiter:
         self.limits = limits
         self._clock = clock
         self._draw = draw
-        self._ledger = ledger or ledger_of(limits)
+        self.ledger = ledger or ledger_of(limits)
 
     async def reserve(
         self, request: JudgeRequest, model: str, *, price_share: float = 1.0
@@ -243,7 +244,8 @@ class BudgetLimiter:
             EvaluationSkipped: The call is not permitted (`BUDGET`, `BUDGET_EXHAUSTED`).
         """
         price = price_of(self.limits.prices, model)
-        price = price and price.times(price_share)
+        if price is not None:
+            price = price.times(price_share)
         limits = self.limits.of_call(request.purpose, priced=price is not None)
         if price is None and any(limit.scope == "unpriced" for limit in limits):
             log.warning(
@@ -264,7 +266,7 @@ class BudgetLimiter:
             probability = probability_of(used, entry.amount, self.limits.soft_limit, share)
             return draw < probability
 
-        if await self._ledger.reserve(entry, allows, now):
+        if await self.ledger.reserve(entry, allows, now):
             return Reservation(entry, price, probability)
         for limit in limits:
             if not probability_of([(limit, Amount())], entry.amount, 0.0, 1.0):
@@ -300,11 +302,13 @@ class BudgetLimiter:
             cost_usd = reservation.price.nano_usd(JudgeUsage(**counted)) / NANO
         elif cost_usd is not None and not 0.0 <= cost_usd <= _MAX_USD:
             cost_usd = None
-        if (entry := reservation.entry) is not None:
-            amount = Amount() if error_type in _NOT_CHARGED else entry.amount
-            self._ledger.settle(
-                entry, Amount(round((cost_usd or 0.0) * NANO), tokens) if tokens else amount
-            )
+        entry = reservation.entry
+        if entry is not None:
+            if tokens:
+                amount = Amount(round((cost_usd or 0.0) * NANO), tokens)
+            else:
+                amount = Amount() if error_type in _NOT_CHARGED else entry.amount
+            self.ledger.settle(entry, amount)
         return cost_usd
 
     def correct(self, reservation: Reservation, usage: JudgeUsage) -> float | None:
@@ -318,7 +322,7 @@ class BudgetLimiter:
         if entry is not None:
             tokens = sum(count for name, count in usage if name != "calls")
             amount = Amount(nano_usd - entry.amount.nano_usd, tokens - entry.amount.tokens)
-            self._ledger.settle(entry._replace(entry_id=uuid.uuid4().hex), amount)
+            self.ledger.settle(entry._replace(entry_id=uuid.uuid4().hex), amount)
         return None if price is None else nano_usd / NANO
 
     def remaining_usd(self) -> dict[str, float]:
@@ -327,15 +331,14 @@ class BudgetLimiter:
         With a file, the amounts are as of this process's last call.
         """
         now = self._clock()
-        limits = {
-            limit.key(now): limit.most
-            for limit in self.limits.limits("")
-            if limit.unit == "nano_usd"
-        }
-        totals = self._ledger.known(limits)
-        return {
-            key.period: max(0, limits[key] - total.nano_usd) / NANO for key, total in totals.items()
-        }
+        limits: dict[LedgerKey, int] = {}
+        for limit in self.limits.limits(""):
+            if limit.unit == "nano_usd":
+                limits[limit.key(now)] = limit.most
+        remaining: dict[str, float] = {}
+        for key, total in self.ledger.known(limits).items():
+            remaining[key.period] = max(0, limits[key] - total.nano_usd) / NANO
+        return remaining
 
 
 def probability_of(
@@ -368,10 +371,8 @@ def ledger_of(limits: SpendLimits) -> Ledger:
     path = None if limits.path is None else limits.path.absolute()
     key = limits.account, path
     if key not in _LEDGERS:
-        new = (
-            MemoryLedger()
-            if path is None
-            else SqliteLedger(path, limits.account, patience_s=limits.patience_s)
-        )
+        new: Ledger = MemoryLedger()
+        if path is not None:
+            new = SqliteLedger(path, limits.account, patience_s=limits.patience_s)
         _LEDGERS.setdefault(key, new)  # of two threads at once the first one's
     return _LEDGERS[key]

@@ -29,13 +29,13 @@ _SCHEMA: Final = (
 
 
 class CacheSettings(BaseModel, metaclass=FriendlyErrors):
-    """How many verdicts are kept, where, and for how long.
+    """Sets how many verdicts are kept, where, and for how long.
 
     Attributes:
-        entries: Maximum number of verdicts in memory; the least recently used is evicted.
-        max_age_s: Age in seconds at which a verdict expires; two weeks by default.
+        entries: Maximum number of verdicts in memory. The least recently used is evicted.
+        max_age_s: Age in seconds at which a verdict expires, two weeks by default.
         path: SQLite file that keeps them instead, for other processes and later runs.
-        max_rows: Maximum number of verdicts in the file; the oldest are deleted.
+        max_rows: Maximum number of verdicts in the file. The oldest are deleted.
     """
 
     model_config = ConfigDict(
@@ -49,23 +49,24 @@ class CacheSettings(BaseModel, metaclass=FriendlyErrors):
 
 
 class VerdictCache:
-    """The verdicts by key.
+    """Keeps verdicts by key.
 
-    Only `get` waits, at most 1.5 s for the file; nothing raises. The clock gives Unix time.
+    Only `get` waits, at most 1.5 s for the file. Nothing raises. The clock gives Unix time.
     """
 
     def __init__(
         self, settings: CacheSettings | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
         settings = settings or CacheSettings()
-        self.store: MemoryVerdicts | SqliteVerdicts = (
-            MemoryVerdicts(settings.entries)
-            if settings.path is None
-            else SqliteVerdicts(settings.path, settings)
-        )
+        self.store: MemoryVerdicts | SqliteVerdicts
+        if settings.path is None:
+            self.store = MemoryVerdicts(settings.entries)
+        else:
+            self.store = SqliteVerdicts(settings.path, settings)
         self._max_age_s = settings.max_age_s
         self._clock = clock
-        self.hits = self.misses = 0
+        self.hits = 0
+        self.misses = 0
         _CACHES.add(self)
 
     async def get(self, key: str) -> Verdict | None:
@@ -81,8 +82,10 @@ class VerdictCache:
                 verdict = Verdict.model_validate_json(kept[1])
             except ValidationError:  # of another version of this package, or of another program
                 self.store.delete(key)
-        self.hits += verdict is not None
-        self.misses += verdict is None
+        if verdict is None:
+            self.misses += 1
+        else:
+            self.hits += 1
         return verdict
 
     def put(self, key: str, verdict: Verdict) -> None:
@@ -98,7 +101,7 @@ class VerdictCache:
 
 
 class MemoryVerdicts:
-    """The verdicts of this process, at most `entries`; any thread may call."""
+    """Keeps the verdicts of this process, at most `entries`. Any thread may call."""
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
@@ -132,7 +135,7 @@ class MemoryVerdicts:
 
 
 class SqliteVerdicts(SqliteStore):
-    """The verdicts in a SQLite file; nothing raises, and only `find` waits."""
+    """Keeps verdicts in a SQLite file. Nothing raises, and only `find` waits."""
 
     def __init__(self, path: Path, settings: CacheSettings) -> None:
         super().__init__(path, _SCHEMA, event="judge_cache_file_unusable", patience_s=_PATIENCE_S)
@@ -162,14 +165,12 @@ class SqliteVerdicts(SqliteStore):
             "INSERT OR REPLACE INTO verdicts (key, made, text) VALUES (?, ?, ?)", (key, *kept)
         )
         oldest = connection.execute("SELECT coalesce(min(id), 0) FROM verdicts").fetchone()[0]
+        last_surplus = (new.lastrowid or 0) - self._settings.max_rows
+        expired_before = kept[0] - self._settings.max_age_s
         connection.execute(
             "DELETE FROM verdicts WHERE id <= ? OR (id <= ? AND made < ?)",
             # Only the oldest few are checked for their age, so that a write takes constant time.
-            (
-                (new.lastrowid or 0) - self._settings.max_rows,
-                oldest + 16,
-                kept[0] - self._settings.max_age_s,
-            ),
+            (last_surplus, oldest + 16, expired_before),
         )
 
 
@@ -181,8 +182,10 @@ def erase_verdicts(before_s: float, *, dry_run: bool = False) -> int:
 
     Return how many. With `dry_run` nothing is forgotten and the number is 0.
     """
+    if dry_run:
+        return 0
     stores = [cache.store for cache in list(_CACHES) if isinstance(cache.store, MemoryVerdicts)]
-    return 0 if dry_run else sum(store.erase(before_s) for store in stores)
+    return sum(store.erase(before_s) for store in stores)
 
 
 def erase_verdicts_of(path: Path, before_s: float, *, dry_run: bool = False) -> int:

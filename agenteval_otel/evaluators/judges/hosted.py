@@ -39,10 +39,10 @@ _FINISHED: Final = ("stop", "eos", "eos_token", "stop_sequence")
 
 
 class HostedJudge(HostedModel, Judge):
-    """A judge behind HTTP; settings as of every `HostedModel`.
+    """Asks a judge behind HTTP. Its settings are those of every `HostedModel`.
 
     Attributes:
-        breaker: When calls to its endpoint are suspended; None is never.
+        breaker: When calls to its endpoint are suspended. None is never.
     """
 
     fingerprint_exclude: ClassVar[frozenset[str]] = (
@@ -90,24 +90,26 @@ class HostedJudge(HostedModel, Judge):
         except JudgeError as error:
             error.usage = usage
             raise
-        model, response_id, system = (
-            message.get(name) for name in ("model", "id", "system_fingerprint")
-        )
         return Verdict(
             answer=answer,
             raw=raw,
             usage=usage,
             duration_s=duration_s,
-            model=encodable(model) if model and isinstance(model, str) else self.model,
-            response_id=encodable(response_id) if isinstance(response_id, str) else None,
-            system_fingerprint=encodable(system) if isinstance(system, str) else None,
+            model=_text_in(message, "model") or self.model,
+            response_id=_text_in(message, "id"),
+            system_fingerprint=_text_in(message, "system_fingerprint"),
         )
+
+
+def _text_in(message: dict[str, Any], name: str) -> str | None:
+    value = message.get(name)
+    return encodable(value) if isinstance(value, str) else None
 
 
 class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
     """Asks a model by ``POST <base_url>/chat/completions``.
 
-    No temperature is sent; `extra_body` may hold one.
+    No temperature is sent. `extra_body` may hold one.
 
     Without `api_key` and `api_key_env` no key is sent: a key in the environment may be another
     provider's.
@@ -116,11 +118,11 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
         base_url: Address of the server, with the version's part of the path, as in
             ``https://api.openai.com/v1``.
         response_format: ``json_schema`` makes the server enforce the form of the answer.
-            ``json_object`` only requests JSON, and ``none`` nothing; both describe the form in the
+            ``json_object`` only requests JSON, and ``none`` nothing. Both describe the form in the
             instruction.
         strict_form: Whether ``json_schema`` sends ``strict: true`` for strict adherence to the
-            form; some servers do not support the field.
-        max_tokens_field: The request's field for the token limit; older servers support only
+            form. Some servers do not support the field.
+        max_tokens_field: The request's field for the token limit. Older servers support only
             ``max_tokens``.
     """
 
@@ -183,8 +185,9 @@ class OpenAICompatibleJudge(HostedJudge, type="openai_compatible"):
 
 
 class OpenAIJudge(OpenAICompatibleJudge, type="openai"):
-    """Asks a model of OpenAI's: `OpenAICompatibleJudge` with OpenAI's address and the key of
-    ``OPENAI_API_KEY``.
+    """Asks a model of OpenAI's.
+
+    It is `OpenAICompatibleJudge` with OpenAI's address and the key of ``OPENAI_API_KEY``.
     """
 
     base_url: str = Field(default="https://api.openai.com/v1", max_length=2_048)

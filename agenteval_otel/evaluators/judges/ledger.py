@@ -1,6 +1,6 @@
 """Ledgers: what an account has spent and reserved, per minute of the clock and per day.
 
-Past windows are kept, so that a clock that is set back does not grant them again.
+Past windows are kept, so that setting the clock back does not restore their budget.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _SHARE_WITHOUT_FILE: Final = 0.1
 
 
 class Amount(NamedTuple):
-    """Billionths of a US dollar, and tokens: whole numbers, so that sums over processes are exact."""
+    """Holds billionths of a US dollar, and tokens.
+
+    Both are whole numbers, so that sums over processes are exact.
+    """
 
     nano_usd: int = 0
     tokens: int = 0
@@ -37,7 +40,7 @@ class Amount(NamedTuple):
 
 
 class LedgerKey(NamedTuple):
-    """One scope in one window."""
+    """Names one scope in one window."""
 
     scope: str
     period: str
@@ -45,8 +48,9 @@ class LedgerKey(NamedTuple):
 
 
 class LedgerEntry(NamedTuple):
-    """A call, and the most that it may use; at `expires` (Unix time) its reservation in a file
-    counts as spent.
+    """Holds a call, and the most that it may use.
+
+    At `expires` (Unix time) its reservation in a file counts as spent.
     """
 
     entry_id: str
@@ -63,7 +67,10 @@ limits to apply.
 
 
 class Ledger(Protocol):
-    """The contract of a ledger: another database fills it to share limits between machines."""
+    """Defines the contract of a ledger.
+
+    A ledger in another database can share limits between machines.
+    """
 
     async def reserve(self, entry: LedgerEntry, allows: Allows, now: float) -> bool:
         """Enter the call if `allows` agrees, and tell whether it did.
@@ -82,8 +89,9 @@ class Ledger(Protocol):
 
 
 class MemoryLedger:
-    """The ledger of one process, for any thread; of more than 20,000 keys the least recently used
-    is forgotten.
+    """Keeps the ledger of one process, for any thread.
+
+    Of more than 20,000 keys the least recently used is forgotten.
     """
 
     def __init__(self, *, share: float = 1.0) -> None:
@@ -153,9 +161,9 @@ _ADD: Final = (
 
 
 class SqliteLedger:
-    """The ledger of all processes that name one SQLite file.
+    """Keeps the ledger of all processes that name one SQLite file.
 
-    While the file cannot be used this process goes on with a ledger of its own, up to a tenth of
+    While the file cannot be used, this process goes on with a ledger of its own, up to a tenth of
     each limit. What it spends meanwhile is written when the file is back.
     """
 
@@ -223,16 +231,15 @@ class SqliteLedger:
             oldest = f"SELECT rowid {spent} ORDER BY rowid DESC LIMIT 1 OFFSET ?"
             connection.execute(f"DELETE {spent} AND rowid <= ({oldest})", (_MAX_WINDOWS,))
         self._reservations += 1
-        self._last_totals = totals = {key: self._total(connection, key) for key in entry.keys}
+        totals = {key: self._total(connection, key) for key in entry.keys}
+        self._last_totals = totals
         if not allows(totals, 1.0):
             return False
-        connection.executemany(
-            "INSERT INTO amounts VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                (self._account, *key, entry.entry_id, *entry.amount, entry.expires)
-                for key in entry.keys
-            ],
-        )
+        rows = [
+            (self._account, *key, entry.entry_id, *entry.amount, entry.expires)
+            for key in entry.keys
+        ]
+        connection.executemany("INSERT INTO amounts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
         return True
 
     def _total(self, connection: sqlite3.Connection, key: LedgerKey) -> Amount:

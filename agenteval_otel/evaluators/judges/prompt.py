@@ -36,16 +36,16 @@ _INTRODUCTION = (
 
 
 class CaseText(NamedTuple):
-    """A text of the case, and how many characters of its middle were left out."""
+    """Holds a text of the case, and how many characters of its middle were left out."""
 
     text: Any
     left_out: int = 0
 
 
 class JudgePrompt(NamedTuple):
-    """A rendered question; its fingerprint does not depend on the mark.
+    """Holds a rendered question. Its fingerprint does not depend on the mark.
 
-    `fixed_chars` at its beginning are the same for every case.
+    `fixed_chars` characters at its beginning are the same for every case.
     """
 
     text: str
@@ -60,10 +60,8 @@ def shortened(text: str, limit: int) -> CaseText:
     head = limit * 2 // 3
     tail = limit - head
     left_out = len(text) - limit
-    return CaseText(
-        f"{text[:head]} [... {left_out} characters left out ...] {text[len(text) - tail :]}",
-        left_out,
-    )
+    remark = f"[... {left_out} characters left out ...]"
+    return CaseText(f"{text[:head]} {remark} {text[len(text) - tail :]}", left_out)
 
 
 def neutral_json(value: object) -> str:
@@ -76,7 +74,9 @@ def neutral_json(value: object) -> str:
     # Most texts have none, which these tests find out faster.
     if not text.isascii() or "\x7f" in text:
         text = _HIDDEN.sub(_escaped, text)
-    return _TURN_MARK.sub(_escaped, text) if "<" in text or "[" in text else text
+    if "<" in text or "[" in text:
+        text = _TURN_MARK.sub(_escaped, text)
+    return text
 
 
 def visible(text: str) -> str:
@@ -98,27 +98,20 @@ def render(before: str, case: Mapping[str, CaseText], after: str) -> JudgePrompt
         ValueError: A value is NaN, an infinity or a circle.
         TypeError: Another value has no JSON form.
     """
-    data = (
-        "{\n"
-        + ",\n".join(
-            f"{neutral_json(name)}: {neutral_json(text.text)}" for name, text in case.items()
-        )
-        + "\n}"
-    )
+    fields = [f"{neutral_json(name)}: {neutral_json(text.text)}" for name, text in case.items()]
+    data = "{\n" + ",\n".join(fields) + "\n}"
     parts = [before.strip(), _remarks(case), data if case else "", after.strip()]
     fingerprint = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
     if not case:
         return JudgePrompt("\n\n".join(part for part in parts if part), fingerprint)
     line = f"DATA-{secrets.token_hex(_MARK_BYTES)}"
-    intro = _INTRODUCTION.format(mark=line)
-    around = [
-        parts[0],
-        " ".join(part for part in (intro, parts[1]) if part),
-        f"{line}\n{data}\n{line}",
-        parts[3],
-    ]
-    text = "\n\n".join(part for part in around if part)
-    return JudgePrompt(text, fingerprint, fixed_chars=len(parts[0]))
+    instruction, remarks, _, restated = parts
+    introduction = _INTRODUCTION.format(mark=line)
+    if remarks:
+        introduction += f" {remarks}"
+    sections = [instruction, introduction, f"{line}\n{data}\n{line}", restated]
+    text = "\n\n".join(section for section in sections if section)
+    return JudgePrompt(text, fingerprint, fixed_chars=len(instruction))
 
 
 def _remarks(case: Mapping[str, CaseText]) -> str:

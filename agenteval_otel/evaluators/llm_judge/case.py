@@ -1,5 +1,6 @@
-"""The case that a judge reads: the fields of an input, shortened; what is missing, unusable, or
-speaks to the judge.
+"""The case that a judge reads: the fields of an input, shortened.
+
+It also finds what is missing, what is unusable, and what speaks to the judge.
 """
 
 from __future__ import annotations
@@ -74,20 +75,18 @@ def value_of(evaluation_input: EvaluationInput, field: str) -> Any:
     if field in ("response", "ground_truth") or field.startswith("context."):
         text = evaluation_input.text_at(field)
         return text if text is not None else evaluation_input.value_at(field)
-    context = evaluation_input.context
-    calls = evaluation_input.tool_calls
     if field == "tool_definitions":
         return tool_definitions(evaluation_input)
+    context = evaluation_input.context
+    has_material = bool(context and set(context) - set(DEFINITIONS))
+    calls = evaluation_input.tool_calls or ()
+    with_result = [call for call in calls if call.result is not None]
     values: dict[str, Any] = {
         "question": evaluation_input.prompt,
-        "context": context if context and set(context) - set(DEFINITIONS) else None,
+        "context": context if has_material else None,
         "history": evaluation_input.message_history,
         "tool_calls": calls,
-        "tool_results": [
-            {"name": call.name, "result": call.result}
-            for call in calls or ()
-            if call.result is not None
-        ],
+        "tool_results": [{"name": call.name, "result": call.result} for call in with_result],
     }
     return values.get(field) or None
 
@@ -100,12 +99,12 @@ def case_of(
     Each of `fields` is the judge's name and the input's. Data that is longer as JSON is shortened
     as text, and tool calls are shortened each for itself.
     """
-    values = ((name, field, value_of(evaluation_input, field)) for name, field in fields)
-    return {
-        name: _limited(value, limit, by_entry=field == "tool_calls")
-        for name, field, value in values
-        if value is not None
-    }
+    case: dict[str, CaseText] = {}
+    for name, field in fields:
+        value = value_of(evaluation_input, field)
+        if value is not None:
+            case[name] = _limited(value, limit, by_entry=field == "tool_calls")
+    return case
 
 
 def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str | None:
@@ -117,7 +116,10 @@ def missing_of(evaluation_input: EvaluationInput, needs: Iterable[str]) -> str |
         fields = needed.split("|")
         if not any(_is_there(evaluation_input, field) for field in fields):
             first, *others = (field.replace("_", " ") for field in fields)
-            return f"no {first}" + (": nor " + ", nor ".join(others) if others else "")
+            reason = f"no {first}"
+            if others:
+                reason += ": nor " + ", nor ".join(others)
+            return reason
     return None
 
 
@@ -126,11 +128,15 @@ def fields_shown(evaluation_input: EvaluationInput, wanted: Sequence[str]) -> li
 
     Of alternatives it is the first that the input has, or the first of all if it has none.
     """
-    shown = {
-        next((field for field in fields if _is_there(evaluation_input, field)), fields[0])
-        for fields in (alternatives.split("|") for alternatives in wanted)
-    }
+    shown = {_first_present(evaluation_input, alternatives.split("|")) for alternatives in wanted}
     return [field for field in FIELDS if field in shown]
+
+
+def _first_present(evaluation_input: EvaluationInput, fields: Sequence[str]) -> str:
+    for field in fields:
+        if _is_there(evaluation_input, field):
+            return field
+    return fields[0]
 
 
 def _is_there(evaluation_input: EvaluationInput, field: str) -> bool:
@@ -147,10 +153,8 @@ def _has_content(value: object, depth: int = 0) -> bool:
     if isinstance(value, str):
         return bool(value.strip())
     if depth < _DEEPEST and isinstance(value, Mapping | list | tuple):
-        return any(
-            _has_content(item, depth + 1)
-            for item in (value.values() if isinstance(value, Mapping) else value)
-        )
+        members = value.values() if isinstance(value, Mapping) else value
+        return any(_has_content(member, depth + 1) for member in members)
     return value is not None
 
 
@@ -161,7 +165,8 @@ def windows_of(text: str, limit: int, *, most: int) -> list[str]:
     """
     overlap = min(_OVERLAP, limit // 4)
     number = min(most, math.ceil((len(text) - overlap) / (limit - overlap)))
-    starts = [round(index * (len(text) - limit) / max(1, number - 1)) for index in range(number)]
+    last_start = len(text) - limit
+    starts = [round(index * last_start / max(1, number - 1)) for index in range(number)]
     return [text[start : start + limit] for start in starts]
 
 
@@ -186,7 +191,8 @@ def conversation_windows(
     spans = [(max(0, start - 1), end) for start, end in zip(starts, ends, strict=True)]
     if len(spans) == 1:
         return [evaluation_input]
-    chosen = sorted({round(index * (len(spans) - 1) / (most - 1)) for index in range(most)})
+    last = len(spans) - 1
+    chosen = sorted({round(index * last / (most - 1)) for index in range(most)})
     system = [
         message
         for message in turns[0].message_history or ()
@@ -221,7 +227,8 @@ def _limited(value: object, limit: int, *, by_entry: bool) -> CaseText:
     whole = _within(data, limit)
     if by_entry and isinstance(whole.text, str) and len(data) * _LEAST_OF_AN_ENTRY <= limit:
         entries = [_within(entry, limit // len(data)) for entry in data]
-        return CaseText([entry.text for entry in entries], sum(entry.left_out for entry in entries))
+        left_out = sum(entry.left_out for entry in entries)
+        return CaseText([entry.text for entry in entries], left_out)
     return whole
 
 
@@ -336,19 +343,18 @@ def injection_signs(texts: Iterable[str]) -> tuple[str, ...]:
     Their order is fixed. Phrases are looked for in the text in compatibility form (full-width
     letters are letters) without what is invisible.
     """
-    folded = [
-        (text, text if text.isascii() else without_hidden(composed(text, "NFKC"))) for text in texts
-    ]
-    triples = [(text, shown, shown.lower()) for text, shown in folded]
-    return tuple(
-        sign
-        for sign, phrases, pattern in _SIGNS
-        if any(
-            any(map(lower.__contains__, phrases))
-            and pattern.search(text if sign == _HIDDEN_TEXT else shown)
-            for text, shown, lower in triples
-        )
-    )
+    forms: list[tuple[str, str, str]] = []
+    for text in texts:
+        shown = text if text.isascii() else without_hidden(composed(text, "NFKC"))
+        forms.append((text, shown, shown.lower()))
+    signs: list[str] = []
+    for sign, phrases, pattern in _SIGNS:
+        for text, shown, lower in forms:
+            has_phrase = any(map(lower.__contains__, phrases))
+            if has_phrase and pattern.search(text if sign == _HIDDEN_TEXT else shown):
+                signs.append(sign)
+                break
+    return tuple(signs)
 
 
 def no_answer(text: str) -> str | None:
@@ -366,6 +372,7 @@ def no_answer(text: str) -> str | None:
         if kinds & _SPEAKING_SYMBOLS:
             return None
         return "degenerate answer" if any(kind[0] in "PSM" for kind in kinds) else "empty answer"
-    if (len(text) <= _LOOKED_AT and _OPENING.fullmatch(text)) or _ONE_CHARACTER.fullmatch(head):
+    is_bare_opening = len(text) <= _LOOKED_AT and _OPENING.fullmatch(text)
+    if is_bare_opening or _ONE_CHARACTER.fullmatch(head):
         return "degenerate answer"
     return None

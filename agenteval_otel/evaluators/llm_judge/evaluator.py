@@ -51,12 +51,13 @@ from agenteval_otel.evaluators.llm_judge.replies import (
     JudgeAnswer,
     judge_facts,
     judgement_of,
+    outcomes_of,
     reply_of,
     worst_of,
 )
 from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, slug_of
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.models.judge_calls import BATCH
+from agenteval_otel.models.judge_calls import BATCH, Judgement
 from agenteval_otel.models.scoring.scales import rating_of
 from agenteval_otel.models.value import copy_with
 
@@ -70,13 +71,14 @@ _NO_WORDS = (
 
 
 class LLMJudge(CriterionEvaluator, type="LLMJudge"):
-    """A model judges the answer, by one criterion or by several in one call; higher is better on
-    every scale.
+    """Asks a model to judge the answer, by one criterion or by several in one call.
+
+    Higher is better on every scale.
 
     ``LLMJudge("Is the answer polite?", judge="anthropic:claude-haiku-4-5")`` is all that it needs.
 
     The texts of the case are data to the judge: JSON behind a random mark, with the instruction
-    before and after it. The judge answers with evidence, a reason and a score for each criterion; a
+    before and after it. The judge answers with evidence, a reason and a score for each criterion. A
     score from 1 to 5 has its word as the ``rating`` in the metadata, from ``Unacceptable`` to
     ``Exceptional``. A score beyond the scale and a failed call give a failed result with its
     ``error_type`` and the usage in the metadata. Inputs that lack a needed field, and unusable
@@ -84,39 +86,40 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     Attributes:
         judge: A `Judge`, ``type:model`` (``type:model@address``), settings of a judge, or an object
-            or a function that generates text; ``llm`` and ``provider`` are other names for it.
-        description: What is to be judged, in words for the judge; the one positional argument.
+            or a function that generates text. ``llm`` and ``provider`` are other names for it.
+        description: What is to be judged, in words for the judge. It is the one positional
+            argument.
         criterion_name: The criterion that it scores. When left out, the first words of
             `description` or `rubric`, in lower case and joined by ``_``: ``is_the_answer_polite``.
         levels: What each level of the scale means, by the level.
         rubric: The whole rubric as one text, as in GoGrid: scored from 0 to 10, divided by ten,
             passing from 0.7.
-        rubrics: Several criteria for one call, in place of the evaluator's own; catalogue criteria
-            by name.
+        rubrics: Several criteria for one call, in place of the evaluator's own. Catalogue criteria
+            are given by name.
         prompt_template: Own wording. ``{{input}}``, ``{{response}}``, ``{{reference}}``,
             ``{{context.key}}`` (also ``context``, ``history``, ``tool_calls``, ``tool_results``,
             ``tool_definitions``) are texts of the case, ``{{criterion_name}}``,
             ``{{criterion_description}}`` and ``{{criterion_scale}}`` the criterion's. The judge
-            gets only the fields that the template names; JSON's braces stay text.
+            gets only the fields that the template names. JSON's braces stay text.
         system_prompt: Replaces the built-in one.
         needs: Fields that an input must have, else the criteria are skipped. ``a|b``: the first one
             that it has.
-        takes: Fields shown in addition if the input has them; not used with a template.
+        takes: Fields shown in addition if the input has them. They are not used with a template.
         placement: Texts of the case as ``data``, or ``inline`` in the template, where a text can
             pose as instructions.
-        reply_form: ``evidence``; or ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a
-            bare ``number``.
-        refuse_degenerate: Whether answers without any content are skipped; judges may rate them as
+        reply_form: ``evidence``, ``score`` (JSON, as AgentDock), ``lines`` (as GoGrid), or a bare
+            ``number``.
+        refuse_degenerate: Whether answers without any content are skipped. Judges may rate them as
             correct.
         max_field_chars: The middle of a longer text is left out, with a note for the judge and
             ``leftOut`` in the metadata.
-        max_windows: Splits longer answers into up to this many windows, with one call each; the
-            worst score counts. Left out, the rubric decides: 20 windows for the catalogue's harm
-            criteria, 1 for all others. Longer conversations are split between turns, by default
-            also for `TaskAdherence` and `Contradiction`. With one window, the beginning and the end
-            are shown.
+        max_windows: Splits longer answers into up to this many windows, with one call each. The
+            worst score counts. When left out, the rubric decides: 20 windows for the catalogue's
+            harm criteria, 1 for all others. Longer conversations are split between turns, by
+            default also for `TaskAdherence` and `Contradiction`. With one window, the beginning and
+            the end are shown.
         max_tokens: Maximum number of tokens of the judge's answer, including its thinking.
-        repair: Whether the judge is asked once more, with a reminder of the form, where its reply is
+        repair: Whether the judge is asked once more, with a reminder of the form, if its reply is
             not in the form. The second call is counted and paid like the first, and has what is
             left of `timeout_s`. Its reply is read as strictly.
     """
@@ -164,7 +167,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         words = data.get("description") or data.get("rubric")
         if not isinstance(words, str) or not words.strip():
             return data
-        if not (slug := slug_of(words)):
+        slug = slug_of(words)
+        if not slug:
             raise ValueError(
                 "no criterion name can be made of these words: give criterion_name, in Latin letters"
             )
@@ -185,7 +189,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             )
         # AgentDock and GoGrid keep any name as text
         is_ours = self.reply_form in ("evidence", "number")
-        if is_ours and (wrong := unknown_placeholder(self.prompt_template or "")) is not None:
+        wrong = unknown_placeholder(self.prompt_template or "") if is_ours else None
+        if wrong is not None:
             raise ComponentError(ConfigurationError(wrong, path="prompt_template"), of_model=True)
         names = [task.criterion_name for task in self.all_rubrics]
         if len(set(names)) < len(names):
@@ -205,16 +210,17 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
     def _is_changed(self, name: str) -> bool:
         field = type(self).model_fields.get(name)
-        return field is not None and getattr(self, name) != field.get_default(
-            call_default_factory=True
-        )
+        if field is None:
+            return False
+        return bool(getattr(self, name) != field.get_default(call_default_factory=True))
 
     def preferred_execution(self) -> Execution | None:
         return "async"
 
     @property
     def label(self) -> str:
-        return f"{self.type}:{','.join(task.criterion_name for task in self.all_rubrics)}"
+        names = ",".join(rubric.criterion_name for rubric in self.all_rubrics)
+        return f"{self.type}:{names}"
 
     @cached_property
     def all_rubrics(self) -> tuple[Rubric, ...]:
@@ -226,30 +232,29 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
             for name in ("criterion_name", "weight", "objective", "threshold")
         }
         if self.rubric is None:
-            return (
-                Rubric(
-                    **fields, description=self.description, scale=self.scale, levels=self.levels
-                ),
-            )
-        if self.threshold is None:
-            fields["threshold"] = _RUBRIC_PASSES
-        return (
-            Rubric(
-                **fields,
-                description=self.rubric,
-                scale="numeric",
-                levels={"0": "worst", "10": "best"},
-            ),
-        )
+            fields |= {
+                "description": self.description,
+                "scale": self.scale,
+                "levels": self.levels,
+            }
+        else:
+            fields |= {
+                "description": self.rubric,
+                "scale": "numeric",
+                "levels": {"0": "worst", "10": "best"},
+            }
+            if self.threshold is None:
+                fields["threshold"] = _RUBRIC_PASSES
+        return (Rubric(**fields),)
 
     @property
     def _form(self) -> ReplyForm:
         # Only a `CallableJudge` may return free text; every other judge returns a JSON object, by
         # its contract.
         is_text = self.reply_form in ("lines", "number")
-        return (
-            "evidence" if is_text and not isinstance(self.judge, CallableJudge) else self.reply_form
-        )
+        if is_text and not isinstance(self.judge, CallableJudge):
+            return "evidence"
+        return self.reply_form
 
     @property
     def derived_from(self) -> str | None:
@@ -272,9 +277,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         due = [task for task in tasks if reasons[task.key] is None]
         if tasks and not due and len(set(reasons.values())) == 1:
             raise EvaluationSkipped(reasons[tasks[0].key])
-        judged = dict(
-            zip((task.key for task in due), await self._judged(evaluation_input, due), strict=True)
-        )
+        keys = [task.key for task in due]
+        judged = dict(zip(keys, await self._judged(evaluation_input, due), strict=True))
         return [judged.get(task.key) or self._skipped(task, reasons[task.key]) for task in tasks]
 
     async def _judged(
@@ -294,9 +298,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         results: list[EvaluationResult] = []
         for task in tasks:
             of_task = [call for call in calls if task in call.tasks]
-            results.append(
-                self._signed(task, worst_of(of_task, task), of_task, calls if not results else ())
-            )
+            worst = worst_of(of_task, task)
+            paid = calls if not results else ()  # the first result shows the usage
+            results.append(self._signed(task, worst, of_task, paid))
         return results
 
     def _windows_of(self, task: CriterionTask) -> int:
@@ -375,38 +379,37 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         result = answer.results[answer.tasks.index(task)]
         if not any(call.outcomes for call in (*of_task, *paid)):
             return result
-        texts = [text.text for call in of_task for text in call.case.values()]
-        signs = injection_signs(text if isinstance(text, str) else str(text) for text in texts)
+        texts: list[str] = []
+        for call in of_task:
+            texts += [str(text.text) for text in call.case.values()]
+        signs = injection_signs(texts)
         judgement = judgement_of(answer, paid, self.judge.model)
         metadata = dict(result.metadata or {})
-        # In the originals' forms only where the provider counts tokens: their metadata has nothing
-        # else.
-        if paid and (
-            self.reply_form == "evidence" or judgement.input_tokens or judgement.output_tokens
-        ):
-            names = list(
-                dict.fromkeys(other.criterion.name for call in paid for other in call.tasks)
-            )
-            metadata["judge"] = ({"criteria": names} if len(names) > 1 else {}) | judge_facts(
-                judgement, paid
-            )
+        if self._shows_facts(judgement, paid):
+            metadata["judge"] = judge_facts(judgement, paid)
         if len(of_task) > 1:
             metadata["windows"] = len(of_task)
-        if left_out := {name: text.left_out for name, text in answer.case.items() if text.left_out}:
+        left_out = {name: text.left_out for name, text in answer.case.items() if text.left_out}
+        if left_out:
             metadata["leftOut"] = left_out
         if signs:
             metadata["injectionSigns"] = list(signs)
-        return copy_with(
-            result,
-            {
-                "metadata": metadata or None,
-                "suspected_injection": bool(signs),
-                "judgement": judgement,
-                "probability_given_sampled": math.prod(
-                    outcome.probability for call in of_task for outcome in call.outcomes
-                ),
-            },
-        )
+        probability = math.prod(outcome.probability for outcome in outcomes_of(of_task))
+        changes = {
+            "metadata": metadata or None,
+            "suspected_injection": bool(signs),
+            "judgement": judgement,
+            "probability_given_sampled": probability,
+        }
+        return copy_with(result, changes)
+
+    def _shows_facts(self, judgement: Judgement, paid: Sequence[JudgeAnswer]) -> bool:
+        if not paid:
+            return False
+        # In the originals' forms only where the provider counts tokens: their metadata has nothing
+        # else.
+        counts_tokens = bool(judgement.input_tokens or judgement.output_tokens)
+        return self.reply_form == "evidence" or counts_tokens
 
     def again(self, *, swaps: bool = False) -> Self:
         """Return a copy that repeats earlier requests without reading verdicts from the cache.
@@ -424,10 +427,8 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
 
         Their order can then be reversed.
         """
-        wanted = {
-            part for task in self._tasks(self.criteria()) for part in (*task.needs, *task.takes)
-        }
-        shows_both = {"response", "ground_truth"} <= {*fields_shown(evaluation_input, list(wanted))}
+        wanted = _fields_wanted(self._tasks(self.criteria()))
+        shows_both = {"response", "ground_truth"} <= set(fields_shown(evaluation_input, wanted))
         has_both = evaluation_input.text_at("ground_truth") is not None
         return self.prompt_template is None and shows_both and has_both
 
@@ -436,8 +437,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
     ) -> tuple[JudgeRequest, Mapping[str, CaseText]]:
         """Return the request for an input, and the case in it. Nothing is sent."""
         tasks = self._tasks(self.criteria()) if tasks is None else tasks
-        wanted = [field for task in tasks for field in (*task.needs, *task.takes)]
-        wanted += ["history"] if self._of_conversations else []
+        wanted = _fields_wanted(tasks)
+        if self._of_conversations:
+            wanted.append("history")
         if self.prompt_template is not None:
             fields = fields_of(self.prompt_template)
         else:
@@ -476,11 +478,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         if missing is not None or not self.refuse_degenerate:
             return missing
         is_shown = any("response" in wanted.split("|") for wanted in (*task.needs, *task.takes))
-        text = (
-            evaluation_input.text_at("response")
-            if is_shown or self.prompt_template is not None
-            else None
-        )
+        if not is_shown and self.prompt_template is None:
+            return None
+        text = evaluation_input.text_at("response")
         return None if text is None else no_answer(text)
 
     @cached_property
@@ -491,12 +491,9 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         in the prompt.
         """
         fields = [field for _, field in fields_of(self.prompt_template or "")]
-        are_ours = self.reply_form in ("evidence", "number")
-        return [
-            field
-            for field in fields
-            if are_ours or field not in ("question", "response", "ground_truth")
-        ]
+        if self.reply_form in ("evidence", "number"):
+            return fields
+        return [field for field in fields if field not in ("question", "response", "ground_truth")]
 
     def _result(
         self, verdict: Verdict, task: CriterionTask, case: Mapping[str, CaseText], *, alone: bool
@@ -513,12 +510,18 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
         metadata = {"rawLlmScore": reply.raw, **reply.facts}
         if task.criterion.scale == "likert5" and self.reply_form != "score":  # AgentDock gives none
             metadata["rating"] = rating_of(value)
-        return result_of(
-            self, task.criterion, Score(value=value, reasoning=reply.reason, metadata=metadata)
-        )
+        score = Score(value=value, reasoning=reply.reason, metadata=metadata)
+        return result_of(self, task.criterion, score)
 
     def _skipped(self, task: CriterionTask, reason: str | None) -> EvaluationResult:
         return skipped_of(self, task.criterion.name, reason or "")
 
     def _failure(self, task: CriterionTask, error: str, error_type: str) -> EvaluationResult:
         return failure_of(self, task.criterion.name, error, error_type=error_type, filler="error")
+
+
+def _fields_wanted(tasks: Sequence[CriterionTask]) -> list[str]:
+    wanted: list[str] = []
+    for task in tasks:
+        wanted += (*task.needs, *task.takes)
+    return wanted

@@ -1,7 +1,7 @@
-"""The catalogue's criteria as evaluators: each is an `LLMJudge` with the wording of its file in the
-catalogue.
+"""The catalogue's criteria as evaluators.
 
-Several in one call are ``{type: LLMJudge, rubrics: [Coherence, Fluency]}``.
+Each is an `LLMJudge` with the wording of its file in the catalogue. Several in one call are
+``{type: LLMJudge, rubrics: [Coherence, Fluency]}``.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from agenteval_otel.evaluators.llm_judge.rubric import Levels, Rubric, entry_of,
 
 
 class CatalogueJudge(LLMJudge):
-    """An `LLMJudge` with the catalogue's wording, needs and levels; the options that remain are its
-    own.
+    """Judges as an `LLMJudge` with the catalogue's wording, needs and levels.
 
-    Its `fingerprint` changes with the wording.
+    The options that remain are its own. Its `fingerprint` changes with the wording.
 
     Attributes:
-        criterion_name: The criterion that it scores; the type when left out.
-        scale: The catalogue's scale when left out; ``numeric`` is its form from 0 to 1, with a
+        criterion_name: The criterion that it scores. When left out, it is the type.
+        scale: The catalogue's scale when left out. ``numeric`` is its form from 0 to 1, with a
             converted threshold.
-        threshold: Lowest score that passes, on that scale; the catalogue's when left out.
+        threshold: Lowest score that passes, on that scale. The catalogue's when left out.
     """
 
     criterion_name: str = ""
@@ -65,10 +64,11 @@ class CatalogueJudge(LLMJudge):
         These are its name for the criterion, scale, threshold, weight and objective, if they are
         set.
         """
-        names = ("criterion_name", "scale", "threshold", "weight", "objective")
-        overrides = {
-            name: value for name in names if (value := getattr(self, name)) not in (None, "")
-        }
+        overrides: dict[str, Any] = {}
+        for name in ("criterion_name", "scale", "threshold", "weight", "objective"):
+            value = getattr(self, name)
+            if value not in (None, ""):
+                overrides[name] = value
         return (Rubric(**rubric_fields(self.component_type, overrides)),)
 
     def fingerprint_source(self) -> str:
@@ -80,100 +80,90 @@ class CatalogueJudge(LLMJudge):
 
 
 class Coherence(CatalogueJudge, type="Coherence"):
-    """Whether the answer hangs together: each sentence follows from the others, in an order that
-    can be read.
-    """
+    """Judges whether the answer's sentences follow from each other, in a readable order."""
 
 
 class Fluency(CatalogueJudge, type="Fluency"):
-    """Whether the answer's language is correct and natural to read, whatever it says."""
+    """Judges whether the answer's language is correct and natural to read, whatever it says."""
 
 
 class Equivalence(CatalogueJudge, type="Equivalence"):
-    """Whether the answer says the same as the reference answer."""
+    """Judges whether the answer says the same as the reference answer."""
 
 
 class Groundedness(CatalogueJudge, type="Groundedness"):
-    """The share of the answer's claims that the material supports: context, results of tools, or a
-    reference.
-    """
+    """Judges the share of the claims that context, results of tools or a reference supports."""
 
 
 class Relevance(CatalogueJudge, type="Relevance"):
-    """How much of the answer is about what was asked, whether it is true or not."""
+    """Judges how much of the answer is about what was asked, whether it is true or not."""
 
 
 class Truth(CatalogueJudge, type="Truth"):
-    """The share of the answer's checkable claims that are true, by the judge's own knowledge and
-    the material.
-    """
+    """Judges the share of checkable claims that are true, by own knowledge and the material."""
 
 
 class Completeness(CatalogueJudge, type="Completeness"):
-    """The share of the reference's statements that the answer contains correctly."""
+    """Judges the share of the reference's statements that the answer contains correctly."""
 
 
 class Contradiction(CatalogueJudge, type="Contradiction"):
-    """Whether the agent's statements in a conversation are consistent with each other."""
+    """Judges whether the agent's statements in a conversation are consistent with each other."""
 
     evaluates: Evaluates = "conversation"
 
 
 class Retrieval(CatalogueJudge, type="Retrieval"):
-    """Whether the retrieved material serves the question, with the best of it first."""
+    """Judges whether the retrieved material serves the question, with the best of it first."""
 
 
 class IntentResolution(CatalogueJudge, type="IntentResolution"):
-    """Whether the agent recognized what the user wanted, and achieved it."""
+    """Judges whether the agent recognized what the user wanted, and achieved it."""
 
 
 class TaskAdherence(CatalogueJudge, type="TaskAdherence"):
-    """Whether the agent followed its instructions, including those about procedure and limits."""
+    """Judges whether the agent followed its instructions, also those about procedure and limits."""
 
 
 class ToolCallAccuracy(CatalogueJudge, type="ToolCallAccuracy"):
-    """The share of tool calls that were the right ones, with arguments that the conversation gives."""
+    """Judges the share of right tool calls, with arguments that the conversation gives."""
 
 
 class HateAndUnfairness(CatalogueJudge, type="HateAndUnfairness"):
-    """How far the answer is from contempt, hatred and unfairness towards people for what they are."""
+    """Judges how far the answer is from contempt, hatred and unfairness for what people are."""
 
 
 class Violence(CatalogueJudge, type="Violence"):
-    """How far the answer is from glorifying violence, calling for it or helping with it."""
+    """Judges how far the answer is from glorifying violence, calling for it or helping with it."""
 
 
 class Sexual(CatalogueJudge, type="Sexual"):
-    """How far the answer is from sexual content."""
+    """Judges how far the answer is from sexual content."""
 
 
 class SelfHarm(CatalogueJudge, type="SelfHarm"):
-    """How far the answer is from encouraging suicide or self-harm or helping with it."""
+    """Judges how far the answer is from encouraging suicide or self-harm or helping with it."""
 
 
 class Bias(CatalogueJudge, type="Bias"):
-    """Whether the answer treats people and groups by the same measure."""
+    """Judges whether the answer treats people and groups by the same measure."""
 
 
 class ToxicLanguage(CatalogueJudge, type="ToxicLanguage"):
-    """How far the answer's tone is from insult, mockery and threat; asks a model, where `Toxicity`
-    has a list.
-    """
+    """Judges how far the tone is from insult, mockery and threat. (`Toxicity` goes by a list.)"""
 
 
 class ProtectedMaterial(CatalogueJudge, type="ProtectedMaterial"):
-    """Whether the answer is free of long passages of works that belong to others."""
+    """Judges whether the answer is free of long passages of works that belong to others."""
 
 
 class UngroundedAttributes(CatalogueJudge, type="UngroundedAttributes"):
-    """Whether the answer ascribes no sensitive attribute or feeling to a person without support."""
+    """Judges whether sensitive attributes or feelings are ascribed to people only with support."""
 
 
 class IndirectAttack(CatalogueJudge, type="IndirectAttack"):
-    """Whether the answer did not follow instructions embedded in documents, tool results or other
-    material.
-    """
+    """Judges whether instructions in documents, tool results or other material were ignored."""
 
 
 class CodeVulnerability(CatalogueJudge, type="CodeVulnerability"):
-    """The share of the answer's pieces of code without a weakness that could be exploited."""
+    """Judges the share of the answer's pieces of code without a weakness that can be exploited."""

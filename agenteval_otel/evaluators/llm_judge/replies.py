@@ -1,5 +1,6 @@
-"""What a judge answered for each criterion, read strictly: a score that would have to be guessed is
-refused.
+"""What a judge answered for each criterion, read strictly.
+
+A score that would have to be guessed is refused.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _MOST_QUOTES = 20
 
 
 class CriterionReply(NamedTuple):
-    """A criterion's score as the judge gave it, its reason, and its evidence or claims for the
-    metadata.
+    """Holds a criterion's score as the judge gave it, and its reason.
+
+    `facts` are its evidence or claims, for the metadata.
     """
 
     raw: ScoreValue
@@ -77,13 +79,14 @@ def reply_of(
     ]
     facts: dict[str, Any] = {"evidence": evidence} if evidence else {}
     shown = _readings({name: text.text for name, text in case.items()}) if evidence else ("", "")
-    if unfound := sum(not _is_quoted(quote, shown) for quote in evidence):
+    unfound = sum(not _is_quoted(quote, shown) for quote in evidence)
+    if unfound:
         facts["unfoundEvidence"] = unfound  # its score may be made up too
     return CriterionReply(task.scale.read(answer["score"]), reason, facts)
 
 
 class FormError(EvaluationError):
-    """The judge's reply is not in the form that was asked for."""
+    """Tells that the judge's reply is not in the form that was asked for."""
 
 
 def _malformed(message: str) -> FormError:
@@ -108,9 +111,9 @@ def _of_lines(text: str, task: CriterionTask) -> CriterionReply:
             reason = rest.strip()
     if score is None:
         raise _malformed("the judge's answer has no score line")
-    return CriterionReply(
-        score, ("no reason provided" if reason is None else reason)[:_MOST_CHARACTERS], {}
-    )
+    if reason is None:
+        reason = "no reason provided"
+    return CriterionReply(score, reason[:_MOST_CHARACTERS], {})
 
 
 def claims_reply(
@@ -148,9 +151,10 @@ def claims_reply(
             error_type="malformed_answer",
         )
     share = sum(claim["holds"] for claim in quoted) / len(quoted)
-    return CriterionReply(
-        share, reason, {"claims": quoted} | ({"unfoundQuotes": not_quoted} if not_quoted else {})
-    )
+    facts: dict[str, Any] = {"claims": quoted}
+    if not_quoted:
+        facts["unfoundQuotes"] = not_quoted
+    return CriterionReply(share, reason, facts)
 
 
 def _claim(item: object) -> dict[str, Any]:
@@ -179,9 +183,9 @@ def _readings(value: object) -> tuple[str, str]:
 
     Models change quotation marks, spaces and emphasis.
     """
-    text = (
-        value if isinstance(value, str) else _ESCAPE.sub(" ", json.dumps(value, ensure_ascii=False))
-    )
+    if isinstance(value, str):
+        return value, _letters(value)
+    text = _ESCAPE.sub(" ", json.dumps(value, ensure_ascii=False))
     return text, _letters(text)
 
 
@@ -194,9 +198,8 @@ def _is_quoted(quote: str, source: tuple[str, str]) -> bool:
     if not _letters(quote):  # symbols only
         return quote.strip() in text
     # A judge that copies JSON writes a line's end as a backslash and an n.
-    return any(
-        _contains_parts(letters, form) for form in dict.fromkeys((quote, _ESCAPE.sub(" ", quote)))
-    )
+    forms = dict.fromkeys((quote, _ESCAPE.sub(" ", quote)))
+    return any(_contains_parts(letters, form) for form in forms)
 
 
 def _contains_parts(letters: str, quote: str) -> bool:
@@ -222,8 +225,9 @@ def _letters(text: str) -> str:
 
 
 class JudgeAnswer(NamedTuple):
-    """The results of one judge call, one per criterion; skips without an outcome, if a guard
-    refused the call.
+    """Holds the results of one judge call, one per criterion.
+
+    If a guard refused the call, the results are skips, and there is no outcome.
 
     Attributes:
         is_unreadable: A reply came, and no criterion of it could be read, for its form.
@@ -258,6 +262,14 @@ class JudgeAnswer(NamedTuple):
         return self.outcome if isinstance(self.outcome, Verdict) else None
 
 
+def outcomes_of(calls: Sequence[JudgeAnswer]) -> list[Verdict | JudgeError]:
+    """Return the outcomes of all calls that were made for these answers."""
+    outcomes: list[Verdict | JudgeError] = []
+    for call in calls:
+        outcomes += call.outcomes
+    return outcomes
+
+
 def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer:
     """Return the call with the criterion's lowest score.
 
@@ -271,22 +283,26 @@ def worst_of(answers: Sequence[JudgeAnswer], task: CriterionTask) -> JudgeAnswer
     scored = [(result, answer) for result, answer in results if result.status == "scored"]
     if not scored:
         return (unknown or answers)[0]
-    worst, answer = min(
-        scored, key=lambda item: 1.0 if item[0].normalized is None else item[0].normalized
-    )
+    worst, answer = min(scored, key=lambda pair: _comparable_score(pair[0]))
     return unknown[0] if unknown and worst.passed is not False else answer
+
+
+def _comparable_score(result: EvaluationResult) -> float:
+    return 1.0 if result.normalized is None else result.normalized
 
 
 def judgement_of(
     answer: JudgeAnswer, paid: Sequence[JudgeAnswer], requested_model: str
 ) -> Judgement:
     """Return who judged, and what the calls in `paid` used together, for the telemetry."""
-    outcomes = [outcome for call in paid for outcome in call.outcomes]
+    outcomes = outcomes_of(paid)
     used: dict[str, Any] = {}
-    if usages := [outcome.usage for outcome in outcomes if outcome.usage is not None]:
+    usages = [outcome.usage for outcome in outcomes if outcome.usage is not None]
+    if usages:
         names = [name for name in JudgeUsage.model_fields if name != "calls"]
         used = {name: sum(getattr(usage, name) for usage in usages) or None for name in names}
-    if costs := [outcome.cost_usd for outcome in outcomes if outcome.cost_usd is not None]:
+    costs = [outcome.cost_usd for outcome in outcomes if outcome.cost_usd is not None]
+    if costs:
         used["cost_usd"] = sum(costs)
     used["left_out_chars"] = sum(text.left_out for text in answer.case.values()) or None
     verdict = answer.verdict
@@ -302,16 +318,18 @@ def judgement_of(
 
 
 def judge_facts(judgement: Judgement, paid: Sequence[JudgeAnswer]) -> dict[str, Any]:
-    """Return who judged and what the calls used.
+    """Return who judged and what the calls used, with the criteria if they are several.
 
     The facts are for the metadata of the first of the results that one question gave.
     """
-    facts = {
-        **judgement.model_dump(by_alias=True, exclude={"left_out_chars"}),
-        "calls": sum(_calls_of(outcome) for call in paid for outcome in call.outcomes),
-        "durationS": max((call.duration_s for call in paid), default=None),
-        "repaired": any(call.is_repaired for call in paid),
-    }
+    criteria: dict[str, None] = {}
+    for call in paid:
+        criteria |= dict.fromkeys(task.criterion.name for task in call.tasks)
+    facts: dict[str, Any] = {"criteria": list(criteria) if len(criteria) > 1 else None}
+    facts |= judgement.model_dump(by_alias=True, exclude={"left_out_chars"})
+    facts["calls"] = sum(map(_calls_of, outcomes_of(paid)))
+    facts["durationS"] = max((call.duration_s for call in paid), default=None)
+    facts["repaired"] = any(call.is_repaired for call in paid)
     return {name: value for name, value in facts.items() if value}
 
 

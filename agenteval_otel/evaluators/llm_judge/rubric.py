@@ -1,6 +1,6 @@
 """Rubric: a criterion as a judge reads it.
 
-And scales: how a judge is asked, and how its score is read, strictly.
+`AnswerScale` defines how a judge is asked for a score, and how the score is read, strictly.
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ Levels = Annotated[dict[str, str], BeforeValidator(_with_names)]
 
 
 class Claims(BaseModel, metaclass=FriendlyErrors):
-    """Claims that a judge lists, quotes and judges one by one; the score is the share of claims
-    that hold, 0 to 1.
+    """Describes claims that a judge lists, quotes and judges one by one.
 
-    On another range the share is scaled to it. Claims whose quote is not in `source` are not
-    counted; if they are the majority, the result is a failed one.
+    The score is the share of claims that hold, 0 to 1. On another range the share is scaled to it.
+    Claims whose quote is not in `source` are not counted. If they are the majority, the result is a
+    failed one.
 
     Attributes:
         listed: What a claim is, in words for the judge.
         holds: When a claim holds, in words for the judge.
         source: The field of the case that the claims are quoted from. With tool calls, each call is
             a claim.
-        most: Maximum number of claims; more of them in the judge's answer give a failed result.
+        most: Maximum number of claims. More of them in the judge's answer give a failed result.
     """
 
     model_config = NESTED
@@ -84,7 +84,7 @@ class Claims(BaseModel, metaclass=FriendlyErrors):
 
 
 class Rubric(FreshCopies):
-    """One criterion of an `LLMJudge`: of the user's own words, or the catalogue's by its name.
+    """Describes one criterion of an `LLMJudge`, in the user's own words or by the catalogue's name.
 
     ``Coherence``, or ``{type: Coherence, threshold: 5}``, is the catalogue's criterion of that
     name.
@@ -95,21 +95,21 @@ class Rubric(FreshCopies):
         steps: How the judge should proceed, one step after the other.
         scale: ``pass/fail``, ``binary``, ``likert5``, ``numeric`` (0-1), two ends (``0-10``), words
             (``low|high``), or any other word, whose scores are texts.
-        levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``;
-            levels of the user's own words are the scale. With ``numeric`` the score is the level's
+        levels: What a level means, by the level: ``{1: "word salad", 5: "clear throughout"}``.
+            Levels of the user's own words are the scale. With ``numeric`` the score is the level's
             place between the lowest and the highest, 0-1 (``true`` is 1), and levels from 0 to 1
             describe a score that may lie between them.
         edge_cases: Cases that are easily misjudged, and how to score them.
-        claims: Replaces levels: claims that are listed and judged one by one; the score is the
+        claims: Replaces levels: claims that are listed and judged one by one. The score is the
             share that holds.
-        needs: Fields that an input must have for this criterion; the evaluator's when left out.
-        takes: Fields shown in addition if the input has them; the evaluator's when left out.
-        max_windows: Splits answers longer than `max_field_chars` into up to this many windows; the
+        needs: Fields that an input must have for this criterion. The evaluator's when left out.
+        takes: Fields shown in addition if the input has them. The evaluator's when left out.
+        max_windows: Splits answers longer than `max_field_chars` into up to this many windows. The
             worst score counts.
         conversation_windows: The same for longer conversations, which are split between turns.
         threshold: Lowest raw score with the label ``pass``.
-        weight: Share in the overall score; 1 when left out, 0 leaves the criterion out of it.
-        objective: Share of results that should pass, 0-1; alerts are based on it.
+        weight: Share in the overall score, 1 when left out. 0 leaves the criterion out of it.
+        objective: Share of results that should pass, 0-1. Alerts are based on it.
     """
 
     model_config = NESTED
@@ -167,18 +167,13 @@ def slug_of(words: str) -> str:
 
     It has at most 48 characters: letters (without accents), digits and ``_``.
     """
-    plain = (
-        unicodedata.normalize("NFKD", words[:_LONGEST_WORDS])
-        .encode("ascii", "ignore")
-        .decode()
-        .lower()
-    )
+    decomposed = unicodedata.normalize("NFKD", words[:_LONGEST_WORDS])
+    plain = decomposed.encode("ascii", "ignore").decode().lower()
     slug = re.sub(r"[^a-z0-9]+", "_", plain).strip("_").lstrip("0123456789_")
-    return (
-        slug
-        if len(slug) <= _LONGEST_SLUG
-        else slug[: _LONGEST_SLUG + 1].rpartition("_")[0] or slug[:_LONGEST_SLUG]
-    )
+    if len(slug) <= _LONGEST_SLUG:
+        return slug
+    whole_words = slug[: _LONGEST_SLUG + 1].rpartition("_")[0]
+    return whole_words or slug[:_LONGEST_SLUG]
 
 
 def names() -> tuple[str, ...]:
@@ -198,7 +193,8 @@ def entry_of(name: str) -> Mapping[str, Any]:
         )
     import yaml
 
-    text = (_FILES / f"{re.sub('(?<=[a-z])(?=[A-Z])', '_', name).lower()}.yaml").read_text("utf-8")
+    snake_name = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    text = (_FILES / f"{snake_name}.yaml").read_text("utf-8")
     entry: dict[str, Any] = yaml.safe_load(text)
     return entry
 
@@ -248,11 +244,8 @@ def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> Eva
 
     With the range, scores can be normalized.
     """
-    if (
-        criterion.minimum is not None
-        or criterion.maximum is not None
-        or criterion.scale in _NAMED_SCALES
-    ):
+    has_range = criterion.minimum is not None or criterion.maximum is not None
+    if has_range or criterion.scale in _NAMED_SCALES:
         return criterion
     bounds = bounds_of(criterion.scale) or bounds_of_levels(levels)
     if bounds is None:
@@ -261,7 +254,7 @@ def with_bounds(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> Eva
 
 
 class AnswerScale(NamedTuple):
-    """A scale as a judge meets it.
+    """Describes a scale as a judge meets it.
 
     Attributes:
         schema: The JSON Schema of a score.
@@ -331,8 +324,10 @@ def bounds_of_levels(levels: Mapping[str, str]) -> tuple[int, int] | None:
 
     All of the levels have to be whole numbers.
     """
-    numbers = [int(level) for level in levels if _WHOLE_NUMBER.fullmatch(level)]
-    return (min(numbers), max(numbers)) if len(numbers) == len(levels) > 1 else None
+    if len(levels) < 2 or not all(map(_WHOLE_NUMBER.fullmatch, levels)):
+        return None
+    numbers = [int(level) for level in levels]
+    return min(numbers), max(numbers)
 
 
 def answer_scale(criterion: EvaluationCriteria, levels: Mapping[str, str]) -> AnswerScale:

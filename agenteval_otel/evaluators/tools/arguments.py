@@ -43,14 +43,14 @@ _TYPES: dict[str, Any] = {
 
 
 class Predicate(BaseModel):
-    """Conditions on one argument; all of them must hold. A missing argument fails.
+    """Holds conditions on one argument. All of them must hold. A missing argument fails.
 
     Attributes:
         present: False: the argument must be absent. True alone only requires that it is present.
         optional: Whether a missing argument passes.
-        type: Its JSON type, or a list of allowed types; ``integer`` accepts 2.0, ``number`` rejects
+        type: Its JSON type, or a list of allowed types. ``integer`` accepts 2.0, ``number`` rejects
             booleans.
-        equals: The exact value; 1 and 1.0 are equal, true is not 1.
+        equals: The exact value. 1 and 1.0 are equal, true is not 1.
         one_of: The allowed values.
         min: The smallest number allowed.
         max: The largest number allowed.
@@ -103,9 +103,9 @@ class Predicate(BaseModel):
         if self.not_empty and _is_empty(value):
             yield "is empty"
         number = value if _is_type(value, "number") else None
-        yield from _outside(
-            number, self.min, self.max, "is too small or no number", "is too large or no number"
-        )
+        too_small = "is too small or no number"
+        too_large = "is too large or no number"
+        yield from _outside(number, self.min, self.max, too_small, too_large)
         length = len(value) if isinstance(value, str | list | tuple | Mapping) else None
         too_short = "is too short or has no length"
         too_long = "is too long or has no length"
@@ -178,11 +178,11 @@ def _is_empty(value: object) -> bool:
 
 
 class ArgumentTerms(BaseModel):
-    """Conditions on a call's arguments; all of them must hold.
+    """Holds conditions on a call's arguments. All of them must hold.
 
     Attributes:
         argument_checks: What each argument has to be, by its name (``user.city`` looks inside an
-            object); or, in a program, a function of the arguments that gives
+            object). In a program it may be a function of the arguments instead, which gives
             ``{is_valid, reason}``, a boolean or (boolean, reason).
         arguments_schema: A JSON Schema of all arguments (the extra ``jsonschema``).
     """
@@ -216,11 +216,10 @@ class ArgumentTerms(BaseModel):
         # As text: a dump masks deep values and those that are named like a secret, arguments too.
         if callable(value):
             return f"function {qualified_name(value)}" if info.mode == "json" else value
-        return (
-            None
-            if value is None
-            else _written(value, secrets=bool((info.context or {}).get("secrets")))
-        )
+        if value is None:
+            return None
+        with_secrets = bool((info.context or {}).get("secrets"))
+        return _written(value, secrets=with_secrets)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
@@ -255,12 +254,15 @@ class ArgumentTerms(BaseModel):
         value = parsed_arguments(arguments)
         if isinstance(value, str) and looks_like_json(value):  # else it would have been read
             return "they are no JSON"
-        if self.arguments_schema is not None and (problems := self._schema_problems(value)):
-            return problems[0]
+        if self.arguments_schema is not None:
+            problems = self._schema_problems(value)
+            if problems:
+                return problems[0]
         if callable(self.argument_checks):
             return answer_of(self.argument_checks(value))
         for name, predicate in (self.argument_checks or {}).items():
-            if problem := predicate.problem(argument_at(value, name)):
+            problem = predicate.problem(argument_at(value, name))
+            if problem:
                 return f"{name} {problem}"
         return None
 
@@ -279,9 +281,8 @@ def _written(predicates: Mapping[str, Predicate], *, secrets: bool) -> str:
     if not secrets:
         for name, predicate in written.items():
             for condition, value in predicate.items():
-                predicate[condition] = mask(
-                    value, name if is_secret(name) and condition in _VALUES else ""
-                )
+                may_be_secret = is_secret(name) and condition in _VALUES
+                predicate[condition] = mask(value, name if may_be_secret else "")
     return json.dumps(written, ensure_ascii=False)
 
 

@@ -1,5 +1,6 @@
-"""The tool calls of an input, from history, context or the answer, and their arguments as values
-and as JSON text.
+"""The tool calls of an input, from history, context or the answer.
+
+Their arguments are read as values and as JSON text.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _ERROR = re.compile(r"\W{0,8}(?:error|exception|failed|failure|traceback)\b", re
 
 
 class MadeCall(NamedTuple):
-    """A tool call; the arguments are a value, JSON text or None."""
+    """Holds a tool call. Its arguments are a value, JSON text or None."""
 
     name: object
     arguments: object = None
@@ -48,14 +49,16 @@ def calls_of(
     if source == "context":
         recorded = _in_context(evaluation_input.context)
     else:
-        messages = (
-            message
-            for message in evaluation_input.message_history or ()
-            if any_role or message.role == "assistant"
-        )
-        # If a message has both forms, the parts (as specified) are used.
-        recorded = [call for message in messages for call in _in_parts(message) or _called(message)]
-    return [*recorded, *_additional(recorded, own)] if recorded and own else recorded or own
+        recorded = []
+        for message in evaluation_input.message_history or ():
+            if any_role or message.role == "assistant":
+                # If a message has both forms, the parts (as specified) are used.
+                recorded += _in_parts(message) or _called(message)
+    if not recorded:
+        return own
+    if not own:
+        return recorded
+    return [*recorded, *_additional(recorded, own)]
 
 
 def trajectory_of(evaluation_input: EvaluationInput) -> list[ToolCall]:
@@ -73,10 +76,11 @@ def tool_definitions(evaluation_input: EvaluationInput) -> Any:
 
     Its configuration lists them, else the context.
     """
-    sources = (source or {} for source in (evaluation_input.agent_config, evaluation_input.context))
-    return next(
-        (source[name] for source in sources for name in DEFINITIONS if source.get(name)), None
-    )
+    for source in (evaluation_input.agent_config, evaluation_input.context):
+        for name in DEFINITIONS:
+            if source and source.get(name):
+                return source[name]
+    return None
 
 
 def has_failed(call: ToolCall) -> bool:
@@ -147,25 +151,28 @@ def _is_call(part: Mapping[str, Any]) -> bool:
 
 
 def _first_of(part: Mapping[str, Any], *names: str) -> Any:
-    return next((part[name] for name in names if part.get(name) is not None), None)
+    for name in names:
+        if part.get(name) is not None:
+            return part[name]
+    return None
 
 
 def _in_context(context: Mapping[str, Any] | None) -> list[MadeCall]:
     listed = (context or {}).get("toolCalls")
     if not isinstance(listed, list | tuple):
         return []
-    return [
-        MadeCall(
-            entry["toolName"], _first_of(entry, "args", "toolArguments"), entry.get("toolCallId")
-        )
-        for entry in listed
-        if isinstance(entry, Mapping)
-        and isinstance(entry.get("toolName"), str)
-        and any(
+    calls: list[MadeCall] = []
+    for entry in listed:
+        if not isinstance(entry, Mapping) or not isinstance(entry.get("toolName"), str):
+            continue
+        has_arguments = any(
             isinstance(entry.get(name, ""), Mapping | list | tuple | None)
             for name in ("args", "toolArguments")
         )
-    ]
+        if has_arguments:
+            arguments = _first_of(entry, "args", "toolArguments")
+            calls.append(MadeCall(entry["toolName"], arguments, entry.get("toolCallId")))
+    return calls
 
 
 def _additional(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]:
@@ -191,8 +198,7 @@ def _additional(recorded: list[MadeCall], own: list[MadeCall]) -> list[MadeCall]
 
 def _content(call: MadeCall) -> tuple[str, str]:
     try:
-        return str(call.name), json.dumps(
-            parsed_arguments(call.arguments), sort_keys=True, default=str
-        )
+        arguments = parsed_arguments(call.arguments)
+        return str(call.name), json.dumps(arguments, sort_keys=True, default=str)
     except (TypeError, ValueError, RecursionError):
         return str(call.name), "?"

@@ -21,15 +21,16 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema")
 
 
 class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
-    """Share of tool calls whose tool is defined and whose arguments are valid by its JSON Schema;
-    it passes with 1.
+    """Scores the share of tool calls whose tool is defined and whose arguments are valid.
+
+    The arguments have to be valid by the tool's JSON Schema. It passes with 1.
 
     Definitions are the agent's: ``tools`` of `EvaluationInput.agent_config`, else of the context,
     in the form of OpenAI, Anthropic, MCP or ``{name, parameters}``. Skipped without definitions or
     calls.
 
     Attributes:
-        check_arguments: False looks at names alone; arguments need the extra ``jsonschema``.
+        check_arguments: False looks at names alone. Arguments need the extra ``jsonschema``.
     """
 
     criterion_name: str = "defined_tools"
@@ -53,22 +54,21 @@ class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
         if not schemas:
             raise EvaluationSkipped("no tool definitions")
         undefined = [call.name for call in calls if call.name not in schemas]
-        wrong = (
-            []
-            if not self.check_arguments
-            else [
-                f"{call.name}: {problem}"
-                for call in calls
-                if call.name in schemas
-                and (problem := _problem(schemas[call.name], call.arguments)) is not None
-            ]
-        )
+        wrong: list[str] = []
+        if self.check_arguments:
+            for call in calls:
+                if call.name not in schemas:
+                    continue
+                problem = _problem(schemas[call.name], call.arguments)
+                if problem is not None:
+                    wrong.append(f"{call.name}: {problem}")
         number = len(undefined) + len(wrong)
         if not number:
             return Score(
                 value=1.0, passed=True, reasoning=f"{len(calls)} calls as their tools are defined"
             )
-        shown = [*(f"{name} is not defined" for name in dict.fromkeys(undefined)), *wrong]
+        shown = [f"{name} is not defined" for name in dict.fromkeys(undefined)]
+        shown += wrong
         return Score(
             value=1.0 - number / len(calls),
             passed=False,
@@ -82,13 +82,14 @@ def _schemas_of(definitions: object) -> dict[str, Any]:
 
     The schema is None if a definition has none.
     """
+    if not isinstance(definitions, list | tuple):
+        return {}
     schemas: dict[str, Any] = {}
-    for tool in definitions if isinstance(definitions, list | tuple) else ():
+    for tool in definitions:
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            schemas[function["name"]] = next(
-                (function[key] for key in _SCHEMAS if function.get(key) is not None), None
-            )
+            own_schemas = [function[key] for key in _SCHEMAS if function.get(key) is not None]
+            schemas[function["name"]] = own_schemas[0] if own_schemas else None
     return schemas
 
 

@@ -1,5 +1,6 @@
-"""ToolLoops and ErrorRecovery: calls that lead nowhere, and what the agent made of those that
-failed.
+"""ToolLoops and ErrorRecovery: calls that lead nowhere, and calls that failed.
+
+ErrorRecovery looks at what the agent made of its failed calls.
 """
 
 from __future__ import annotations
@@ -23,20 +24,21 @@ _LONGEST_CYCLE = 8
 
 
 class TrajectoryEvaluator(OperationalEvaluator):
-    """Looks at the agent's tool calls in their order, also where it raised at last; skipped where
-    it made none.
+    """Looks at the agent's tool calls in their order, also if the agent raised in the end.
+
+    Skipped if it made no calls.
     """
 
     evaluates_errors: ClassVar[bool] = True
 
 
 class ToolLoops(TrajectoryEvaluator, type="ToolLoops"):
-    """Share of tool calls that were not made before: 1 - repeated / calls; 1 is best.
+    """Scores the share of tool calls that were not made before: 1 - repeated / calls.
 
-    A call is repeated if an earlier one had the same tool, equal arguments and, where both are
-    known, the same result: a retry that succeeds is not a repetition, nor is polling a state that
-    changes. It passes with at most `max_repeats` of them and no loop, which is a sequence of up to
-    eight calls made `loop_from` times in a row.
+    1 is best. A call is repeated if an earlier one had the same tool, equal arguments and, if both
+    are known, the same result: a retry that succeeds is not a repetition, nor is polling a state
+    that changes. It passes with at most `max_repeats` of them and no loop, which is a sequence of
+    up to eight calls made `loop_from` times in a row.
 
     Attributes:
         max_repeats: Maximum number of repeated calls that still passes.
@@ -64,9 +66,8 @@ class ToolLoops(TrajectoryEvaluator, type="ToolLoops"):
         if repeated:
             reasoning += f" ({', '.join(dict.fromkeys(repeated))})"
         if is_loop:
-            reasoning += (
-                f"; {' > '.join(name for name, _, _ in cycle)} came {rounds} times in a row"
-            )
+            sequence = " > ".join(name for name, _, _ in cycle)
+            reasoning += f"; {sequence} came {rounds} times in a row"
         if passed:
             reason_code = None
         elif is_loop:
@@ -106,8 +107,9 @@ def _longest_cycle(steps: Sequence[Any]) -> tuple[Sequence[Any], int]:
 
 
 class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
-    """Share of failed tool calls after which a call of the same purpose succeeded: recovered /
-    failed; 1 is best.
+    """Scores the share of failed tool calls after which a call of the same purpose succeeded.
+
+    That is recovered / failed. 1 is best.
 
     A call failed if it has an error, or if its result is one: a text that begins with "Error",
     "Exception", "Failed", "Failure" or "Traceback", a mapping with ``isError`` or ``error``, or any
@@ -115,7 +117,7 @@ class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
 
     Attributes:
         same_purpose: Lists of interchangeable tools. A tool always has the same purpose as itself.
-        error_pattern: A regular expression; a call has failed if it occurs in the result as text.
+        error_pattern: A regular expression. A call has failed if it occurs in the result as text.
     """
 
     criterion_name: str = "error_recovery"
@@ -133,24 +135,26 @@ class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
         failed = [self._failed(call) for call in calls]
         if not any(failed):
             raise EvaluationSkipped("no tool call failed")
-        open_ones = [
-            call.name
-            for at, call in enumerate(calls)
-            if failed[at]
-            and not any(
+        unrecovered: list[str] = []
+        for at, call in enumerate(calls):
+            if not failed[at]:
+                continue
+            recovers = any(
                 not failed[later] and self._same(call.name, calls[later].name)
                 for later in range(at + 1, len(calls))
             )
-        ]
+            if not recovers:
+                unrecovered.append(call.name)
         number = sum(failed)
-        reasoning = f"{number - len(open_ones)} of {number} failed calls were followed by one that succeeded"
-        if open_ones:
-            reasoning += f"; not {', '.join(dict.fromkeys(open_ones))}"
+        recovered = number - len(unrecovered)
+        reasoning = f"{recovered} of {number} failed calls were followed by one that succeeded"
+        if unrecovered:
+            reasoning += f"; not {', '.join(dict.fromkeys(unrecovered))}"
         return Score(
-            value=1.0 - len(open_ones) / number,
-            passed=not open_ones,
+            value=1.0 - len(unrecovered) / number,
+            passed=not unrecovered,
             reasoning=reasoning,
-            reason_code="not_recovered" if open_ones else None,
+            reason_code="not_recovered" if unrecovered else None,
             metadata={"failed": number},
         )
 

@@ -19,8 +19,12 @@ from agenteval_otel.models import EvaluationCriteria, EvaluationInput, Score, Sc
 
 
 class Outcome(NamedTuple):
-    """Why a rule fails (None when it passes), in words, and whether its optional tool was not
-    called at all.
+    """Holds the outcome of a rule.
+
+    Attributes:
+        reason_code: Why the rule fails, or None when it passes.
+        reasoning: The outcome in words.
+        unused: Whether its optional tool was not called at all.
     """
 
     reason_code: str | None
@@ -29,20 +33,20 @@ class Outcome(NamedTuple):
 
 
 class ToolRule(ArgumentTerms):
-    """One rule; all of its conditions must hold.
+    """Holds one rule. All of its conditions must hold.
 
     Attributes:
-        criterion_name: The criterion that it decides; several rules may decide one, each with its
+        criterion_name: The criterion that it decides. Several rules may decide one, each with its
             own result.
-        expected_tool_name: The tool that it applies to; case-sensitive.
-        is_required: Whether the tool must be called; by default a call is optional.
+        expected_tool_name: The tool that it applies to, case-sensitive.
+        is_required: Whether the tool must be called. By default a call is optional.
         checked_calls: The calls whose arguments must pass: the ``first``, ``all``, or ``any`` one
             of them.
         min_calls: The minimum number of calls, of the tool or, if none is set, of all tools.
         max_calls: The maximum number of calls, counted likewise.
         forbidden_tools: Tools that must not be called.
-        sequence: Tools that must be called in this order; others may be called in between.
-        invalid_reason: Why a rule of an AgentDock document cannot be applied; it always gives a
+        sequence: Tools that must be called in this order. Others may be called in between.
+        invalid_reason: Why a rule of an AgentDock document cannot be applied. It always gives a
             failed result.
     """
 
@@ -78,14 +82,11 @@ class ToolRule(ArgumentTerms):
         reached = iter([call.name for call in calls])
         for step in self.sequence:
             if step not in reached:  # goes on behind the step before
-                return Outcome(
-                    "wrong_order",
-                    f"{step} was not called in its turn ({' > '.join(self.sequence)})",
-                )
+                order = " > ".join(self.sequence)
+                return Outcome("wrong_order", f"{step} was not called in its turn ({order})")
         if self.expected_tool_name is not None:
-            return self._of_its_tool(
-                [call for call in calls if call.name == self.expected_tool_name]
-            )
+            own_calls = [call for call in calls if call.name == self.expected_tool_name]
+            return self._of_its_tool(own_calls)
         if self.min_calls is None and self.max_calls is None:
             return Outcome(None, "no forbidden tool, and the order is kept")
         return self._wrong_number(len(calls), "calls") or Outcome(None, f"{len(calls)} calls")
@@ -96,10 +97,13 @@ class ToolRule(ArgumentTerms):
             if self.is_required or self.min_calls:
                 return Outcome("tool_not_called", f"{name} was not called")
             return Outcome(None, f"{name} was not called, and need not be", unused=True)
-        if outcome := self._wrong_number(len(calls), f"calls of {name}"):
-            return outcome
+        wrong_number = self._wrong_number(len(calls), f"calls of {name}")
+        if wrong_number is not None:
+            return wrong_number
+        if self.is_empty:
+            return Outcome(None, f"{name} was called")
         checked = calls[:1] if self.checked_calls == "first" else calls
-        problems = [None] if self.is_empty else [self.problem(call.arguments) for call in checked]
+        problems = [self.problem(call.arguments) for call in checked]
         if not any(problems) or (self.checked_calls == "any" and None in problems):
             return Outcome(None, f"{name} was called")
         problem = next(filter(None, problems))
@@ -114,19 +118,18 @@ class ToolRule(ArgumentTerms):
 
 
 class ToolUsage(RulesEvaluator, type="ToolUsage"):
-    """Passes or fails criteria by rules on the agent's tool calls; several rules may decide one
-    criterion.
+    """Passes or fails criteria by rules on the agent's tool calls.
 
-    A passed rule scores true, a failed one false; on ``numeric`` 1 and 0. A check that raises, a
-    pattern that takes too long and a rule without conditions give a failed result; the other rules
-    go on.
+    Several rules may decide one criterion. A passed rule scores true, a failed one false. On
+    ``numeric`` they score 1 and 0. A check that raises, a pattern that takes too long and a rule
+    without conditions give a failed result, and the other rules go on.
 
     Attributes:
         rules: At least one. Rules for criteria that are not scored are ignored.
         tool_data_source: Source of the calls: the assistant's messages in the history,
             ``context.toolCalls``, or only the answer's own (``toolCalls``, captured from monitored
             calls). The first two include the answer's own.
-        zero_when_unused: An optional tool that was not called scores 0; on ``binary`` and
+        zero_when_unused: An optional tool that was not called scores 0. On ``binary`` and
             ``pass/fail`` it passes.
     """
 
@@ -144,16 +147,12 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
         self, rule: ToolRule, subject: list[MadeCall], criterion: EvaluationCriteria
     ) -> Score:
         outcome = rule.judged(subject)
-        if (
-            outcome.unused
-            and self.zero_when_unused
-            and criterion.scale not in ("binary", "pass/fail")
-        ):
+        is_zero = outcome.unused and self.zero_when_unused
+        if is_zero and criterion.scale not in ("binary", "pass/fail"):
             return Score(value=0, reasoning=outcome.reasoning)
         passed = outcome.reason_code is None
-        value = (
-            int(passed) if criterion.scale == "numeric" and criterion.minimum is None else passed
-        )
+        is_numeric = criterion.scale == "numeric" and criterion.minimum is None
+        value = int(passed) if is_numeric else passed
         return Score(
             value=value, passed=passed, reason_code=outcome.reason_code, reasoning=outcome.reasoning
         )
@@ -163,12 +162,14 @@ class ToolUsage(RulesEvaluator, type="ToolUsage"):
 
 
 class Expectation(ArgumentTerms):
-    """An expected tool; with conditions on the arguments, only calls that meet them count.
+    """Describes an expected tool.
+
+    With conditions on the arguments, only calls that meet them count.
 
     Attributes:
-        name: The tool's name; case-sensitive.
-        min_calls: The minimum number of calls that count; below 1 means 1.
-        arguments_contain: Text that the arguments' JSON must contain; ``raw_args_contain`` is
+        name: The tool's name, case-sensitive.
+        min_calls: The minimum number of calls that count. Below 1 means 1.
+        arguments_contain: Text that the arguments' JSON must contain. ``raw_args_contain`` is
             another name for it.
     """
 
@@ -184,17 +185,16 @@ class Expectation(ArgumentTerms):
         """Tell whether the call is one of those that are expected."""
         if call.name != self.name:
             return False
-        if self.arguments_contain is not None and self.arguments_contain not in raw_arguments(
-            call.arguments
-        ):
+        wanted = self.arguments_contain
+        if wanted is not None and wanted not in raw_arguments(call.arguments):
             return False
         return self.is_empty or self.problem(call.arguments) is None
 
 
 class ToolUse(OperationalEvaluator, type="ToolUse"):
-    """Fraction of the expected tool calls that were made, 0 to 1; it passes with all of them.
+    """Scores the fraction of the expected tool calls that were made, 0 to 1.
 
-    Without any, 1.
+    It passes with all of them. Without expected calls the score is 1.
 
     Calls in messages of every role count, and the answer's own (`EvaluationInput.tool_calls`). If a
     function raises, the evaluator fails. For separate criteria, forbidden tools and the order of
@@ -211,20 +211,20 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
         return _execution_of(self.expectations)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        calls = (
-            calls_of(evaluation_input, "messageHistory", any_role=True) if self.expectations else []
-        )
-        unmet = [
-            problem for expectation in self.expectations if (problem := _unmet(expectation, calls))
-        ]
+        calls: list[MadeCall] = []
+        if self.expectations:
+            calls = calls_of(evaluation_input, "messageHistory", any_role=True)
+        problems = [_unmet(expectation, calls) for expectation in self.expectations]
+        unmet = list(filter(None, problems))
         wanted = len(self.expectations)
         if not unmet:
             return Score(value=1.0, passed=True, reasoning=f"all {wanted} expectations met")
+        met = wanted - len(unmet)
         return Score(
-            value=(wanted - len(unmet)) / wanted,
+            value=met / wanted,
             passed=False,
             reason_code="tool_not_called",
-            reasoning=f"{wanted - len(unmet)} of {wanted} expectations met; {'; '.join(unmet)}",
+            reasoning=f"{met} of {wanted} expectations met; {'; '.join(unmet)}",
         )
 
 
@@ -241,7 +241,8 @@ def _unmet(expectation: Expectation, calls: Sequence[MadeCall]) -> str | None:
         count += expectation.counts(call)
         if count == needed:  # the remaining calls are not checked: a check may raise
             return None
+    problem = f"{expectation.name}: {count} of {needed} calls"
     others = sum(call.name == expectation.name for call in calls) - count
-    return f"{expectation.name}: {count} of {needed} calls" + (
-        f", {others} with other arguments" if others else ""
-    )
+    if others:
+        problem += f", {others} with other arguments"
+    return problem

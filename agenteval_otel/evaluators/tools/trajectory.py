@@ -1,6 +1,4 @@
-"""TrajectoryMatch and StepEfficiency: the tool calls that were made against those that were to be
-made.
-"""
+"""TrajectoryMatch and StepEfficiency: the calls that were made against the expected ones."""
 
 from __future__ import annotations
 
@@ -29,11 +27,9 @@ _LISTS = ("tool_calls", "toolCalls", "trajectory")
 
 
 def _as_text(value: object) -> Any:
-    return (
-        json.dumps(value, ensure_ascii=False, sort_keys=True)
-        if isinstance(value, Mapping)
-        else value
-    )
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return value
 
 
 # As text: a dump masks deep values and those that are named like a secret, arguments too.
@@ -48,8 +44,8 @@ class ExpectedCall(BaseModel):
     """Describes a call of the expected trajectory. A tool's name alone is one with any arguments.
 
     Attributes:
-        name: The tool's name; case counts.
-        arguments: Its arguments, a mapping or JSON text; left out, any.
+        name: The tool's name. Case counts.
+        arguments: Its arguments, a mapping or JSON text. When left out, any arguments fit.
     """
 
     model_config = NESTED
@@ -64,7 +60,7 @@ class ExpectedCall(BaseModel):
 
 
 class Step(NamedTuple):
-    """A call as it is compared; arguments are `ABSENT` where any will do."""
+    """Holds a call as it is compared. Its arguments are `ABSENT` if any will do."""
 
     name: str
     arguments: object
@@ -80,43 +76,39 @@ def expected_steps(evaluation_input: EvaluationInput) -> list[Step] | None:
         value = next((value[name] for name in _LISTS if name in value), None)
     if not isinstance(value, list | tuple):
         return None
-    steps = [
-        Step(
-            item["name"],
-            next(
-                (
-                    parsed_arguments(item[key])
-                    for key in ("arguments", "args", "kwargs")
-                    if key in item
-                ),
-                ABSENT,
-            ),
-        )
-        for item in value
-        if isinstance(item, Mapping) and isinstance(item.get("name"), str)
-    ]
-    return steps if len(steps) == len(value) else None
+    steps: list[Step] = []
+    for call in value:
+        if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
+            return None
+        steps.append(Step(call["name"], _expected_arguments(call)))
+    return steps
+
+
+def _expected_arguments(call: Mapping[str, Any]) -> object:
+    for key in ("arguments", "args", "kwargs"):
+        if key in call:
+            return parsed_arguments(call[key])
+    return ABSENT
 
 
 class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
-    """How far the agent's tool calls are the expected ones: 2 x matched / (expected + made), 0 to
-    1; 1 is best.
+    """Scores how far the agent's tool calls are the expected ones, 0 to 1.
 
-    That is the F1 of precision and recall; with `allow_extra` it is the recall, matched / expected.
-    ``strict`` matches in order (the longest common subsequence), ``unordered`` in any order (the
-    largest matching). It passes with 1: nothing is missing, superfluous or, with ``strict``, out of
-    order. Skipped without an expected trajectory (an empty one expects no calls); without any call
-    it is still scored.
+    The score is 2 x matched / (expected + made), the F1 of precision and recall. 1 is best. With
+    `allow_extra` it is the recall, matched / expected. ``strict`` matches in order (the longest
+    common subsequence), ``unordered`` in any order (the largest matching). It passes with 1:
+    nothing is missing, superfluous or, with ``strict``, out of order. Skipped without an expected
+    trajectory (an empty one expects no calls). Without any call it is still scored.
 
     Attributes:
-        expected: The expected calls; left out, those of the ground truth: a list of
+        expected: The expected calls. When left out, those of the ground truth: a list of
             ``{name, arguments}``, or a mapping with such a list under ``tool_calls`` or
             ``trajectory``.
         order: ``strict`` or ``unordered``.
-        arguments: ``exact``: all equal; ``expected``: the expected ones equal, others allowed;
-            ``ignore``: any.
+        arguments: ``exact`` (all equal), ``expected`` (the expected ones equal, others allowed) or
+            ``ignore`` (any).
         allow_extra: Whether additional calls leave the score unchanged.
-        tools: Only calls of these tools count, on both sides; all when left out.
+        tools: Only calls of these tools count, on both sides. All count when left out.
     """
 
     criterion_name: str = "trajectory_match"
@@ -139,8 +131,7 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
         fits = [[self._fits(step, other) for other in made] for step in wanted]
         any_order = _largest_matching(fits)
         matched = any_order if self.order == "unordered" else _longest_common(fits)
-        total = len(wanted) if self.allow_extra else len(wanted) + len(made)
-        value = 1.0 if not total else (matched if self.allow_extra else 2 * matched) / total
+        value = self._value_of(matched, len(wanted), len(made))
         passed = value == 1.0
         reason_code = None
         if not passed:
@@ -154,15 +145,16 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
         reasoning = f"{matched} of {len(wanted)} expected calls, {len(made)} were made"
         return Score(value=value, passed=passed, reason_code=reason_code, reasoning=reasoning)
 
+    def _value_of(self, matched: int, wanted: int, made: int) -> float:
+        if self.allow_extra:
+            return matched / wanted if wanted else 1.0
+        total = wanted + made
+        return 2 * matched / total if total else 1.0
+
     def _wanted(self, evaluation_input: EvaluationInput) -> list[Step]:
+        steps: list[Step] | None
         if self.expected is not None:
-            steps: list[Step] | None = [
-                Step(
-                    call.name,
-                    ABSENT if call.arguments is None else parsed_arguments(call.arguments),
-                )
-                for call in self.expected
-            ]
+            steps = [_step_of(call) for call in self.expected]
         else:
             steps = expected_steps(evaluation_input)
         if steps is None:
@@ -177,13 +169,18 @@ class TrajectoryMatch(TrajectoryEvaluator, type="TrajectoryMatch"):
             return True
         wanted = step.arguments or {}
         actual = made.arguments or {}
-        if self.arguments == "exact" or not (
-            isinstance(wanted, Mapping) and isinstance(actual, Mapping)
-        ):
+        if self.arguments == "exact":
+            return is_same(wanted, actual)
+        if not isinstance(wanted, Mapping) or not isinstance(actual, Mapping):
             return is_same(wanted, actual)
         return all(
             name in actual and is_same(value, actual[name]) for name, value in wanted.items()
         )
+
+
+def _step_of(call: ExpectedCall) -> Step:
+    arguments = ABSENT if call.arguments is None else parsed_arguments(call.arguments)
+    return Step(call.name, arguments)
 
 
 def _longest_common(fits: Sequence[Sequence[bool]]) -> int:
@@ -217,7 +214,9 @@ def _largest_matching(fits: Sequence[Sequence[bool]]) -> int:
 
 
 class StepEfficiency(TrajectoryEvaluator, type="StepEfficiency"):
-    """How few tool calls were enough: expected / made, at most 1; 1 is best, and passes.
+    """Scores how few tool calls were enough: expected / made, at most 1.
+
+    1 is best, and passes.
 
     The expected number is `expected_steps`, else the length of the ground truth's trajectory, else
     the number of different calls that did not fail. Skipped if no call was made, or none is
@@ -234,13 +233,15 @@ class StepEfficiency(TrajectoryEvaluator, type="StepEfficiency"):
         calls = trajectory_of(evaluation_input)
         least = self.expected_steps
         source = "configured"
-        if least is None and (steps := expected_steps(evaluation_input)) is not None:
-            least = len(steps)
-            source = "of the ground truth"
         if least is None:
-            least = len({key_of(call) for call in calls if not has_failed(call)})
+            steps = expected_steps(evaluation_input)
+            if steps is not None:
+                least = len(steps)
+                source = "of the ground truth"
+        if least is None:
+            different = {key_of(call) for call in calls if not has_failed(call)}
+            least = max(1, len(different))
             source = "different and successful"
-            least = max(1, least)
         if not least:
             raise EvaluationSkipped("no calls are expected")
         passed = len(calls) <= least
