@@ -21,18 +21,20 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class AgentEvalMiddleware(Middleware):
-    """Evaluates a sample of the responses of some routes in the background; see `Middleware` for
-    the arguments.
+    """Evaluates a sample of the responses of some routes in the background.
+
+    See `Middleware` for the arguments.
 
     ``app.add_middleware(AgentEvalMiddleware, routes=["/chat"])``, or around any ASGI application.
-    Every message passes at once and unchanged. A response counts when its last message was sent, a
+    Every message passes at once and unchanged. A response counts when its last message was sent. A
     client that goes away abandons it. Routes such as ``WS /chat`` take WebSockets.
     """
 
     has_sockets = True
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        exchange = reference = None
+        exchange: Exchange | None = None
+        reference: str | None = None
         if scope["type"] == "websocket":
             await self._follow_socket(scope, receive, send)
             return
@@ -52,7 +54,10 @@ class AgentEvalMiddleware(Middleware):
             exchange.end("abandoned")  # a server cancels the task of a client that has gone
             raise
         except BaseException as error:
-            exchange.end(*(("abandoned",) if connection.is_gone else ("error", error)))
+            if connection.is_gone:
+                exchange.end("abandoned")
+            else:
+                exchange.end("error", error)
             raise
         finally:
             exchange.end("abandoned")
@@ -107,9 +112,7 @@ class AgentEvalMiddleware(Middleware):
 
 
 class _Connection:
-    """The two sides of a connection, as they were, and what the exchange has to know of their
-    messages.
-    """
+    """Wraps both sides of a connection, and tells the exchange about their messages."""
 
     def __init__(self, exchange: Exchange, receive: Receive, send: Send) -> None:
         self._exchange = exchange

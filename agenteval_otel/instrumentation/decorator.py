@@ -1,5 +1,6 @@
-"""`@monitor`, its signature only: the first decoration imports the engine, so that importing
-`monitor` is cheap.
+"""The signature of `@monitor`.
+
+The first decoration imports the engine, so that importing `monitor` is cheap.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Exchanges: one request of a captured route and its response as a monitored call, or one message
-over a WebSocket and what is sent until the next. ASGI and WSGI middleware feed them.
+"""Exchanges: requests and responses of a captured route as monitored calls.
+
+An exchange is one request and its response, or one message over a WebSocket and what is sent until
+the next. ASGI and WSGI middleware feed them.
 
 Nothing here raises into the application, holds back a piece of a body, or keeps more of it than the
 limit.
@@ -26,7 +28,7 @@ from agenteval_otel.capture.text import clean
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.settings import load_storage
 from agenteval_otel.engine.agent_settings import AgentSettings
-from agenteval_otel.engine.handler import StorageLike
+from agenteval_otel.engine.handler import HandlerSettings, StorageLike
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.task import HandlerCall
 from agenteval_otel.errors import ConfigurationError
@@ -57,9 +59,7 @@ _HEADER: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class Middleware:
-    """What the middleware for ASGI and that for WSGI have in common: the captured routes and their
-    handlers.
-    """
+    """Holds what the middleware for ASGI and WSGI share: the captured routes and their handlers."""
 
     has_sockets: ClassVar[bool] = False
 
@@ -147,12 +147,15 @@ class Middleware:
         storage: Sequence[Any] | None,
         pipeline: Pipeline | None,
     ) -> Handler:
+        def settings_for(used: Pipeline) -> HandlerSettings:
+            return used.handler(
+                name, written, storage=storage, capture=self._read, function=_request
+            )
+
         handler = Handler(
             name,
             _request,
-            lambda used: used.handler(
-                name, written, storage=storage, capture=self._read, function=_request
-            ),
+            settings_for,
             pipeline or default_pipeline(),
             follows=pipeline is None,
             keep_arguments=self._read is not None,
@@ -182,11 +185,9 @@ class Middleware:
                     finally:
                         if token is not None:
                             detach(token)
-                    reference = (
-                        self._reference(handler.agent, call, context)
-                        if self.reference_header
-                        else None
-                    )
+                    reference = None
+                    if self.reference_header:
+                        reference = self._reference(handler.agent, call, context)
                     if call is None:
                         return None, reference
                     exchange = Exchange(
@@ -216,7 +217,8 @@ class Middleware:
     def _reference(self, agent: str, call: HandlerCall | None, context: Context | None) -> str:
         span_context = None if call is None else call.span_context
         if span_context is None:
-            current = trace.get_current_span(context).get_span_context()
+            current_span = trace.get_current_span(context)
+            current = current_span.get_span_context()
             span_context = current if current.is_valid else None
         return str(Reference.to(call, span_context, agent))
 
@@ -227,7 +229,7 @@ def note_unreadable(error: Exception) -> None:
 
 
 class _Route:
-    """A captured route: what it matches, its handler, and which kinds of connection came."""
+    """Holds what a captured route matches, its handler, and which kinds of connection came."""
 
     def __init__(self, method: str | None, pattern: re.Pattern[str], handler: Handler) -> None:
         self.method = method
@@ -238,7 +240,9 @@ class _Route:
 
     def takes(self, method: str) -> bool:
         """Tell whether requests of this method are captured."""
-        return method == self.method if self.method else method not in _NEVER
+        if self.method:
+            return method == self.method
+        return method not in _NEVER
 
     def note_socket(self) -> None:
         """Log once that a WebSocket came to a route to which no request has come."""
@@ -254,7 +258,10 @@ class _Route:
 
 
 class Exchange:
-    """One request and its response; the call ends with the body, or with what ended it before."""
+    """Follows one request and its response.
+
+    The call ends with the body, or with what ended it before.
+    """
 
     def __init__(
         self,
@@ -310,10 +317,12 @@ class Exchange:
     def close(self) -> None:
         """Undo `open`, in the context in which it was opened."""
         if self.ended:
-            self._call.token, self._token = self._token, None
+            self._call.token = self._token
+            self._token = None
         self._handler.scope.close(self._call)
         if self._attached is not None:
-            attached, self._attached = self._attached, None
+            attached = self._attached
+            self._attached = None
             detach(attached)
 
     def end(
@@ -329,7 +338,8 @@ class Exchange:
         handler = self._handler
         self.ended = True
         # The scope may have been opened in another task, which closes it.
-        self._token, call.token = call.token, None
+        self._token = call.token
+        call.token = None
         if call.has_inner:
             handler.pass_by(call)
             return
@@ -359,20 +369,16 @@ class Exchange:
         if error is None and self._status >= _ERROR:
             call.error_type = str(self._status)
         unread = unread or (response.unread if response.was_sent else "")
-        if (error is not None or call.error_type) and (
-            end == "completed" or unread or not self._pieces
-        ):
+        has_failed = error is not None or bool(call.error_type)
+        if has_failed and (end == "completed" or unread or not self._pieces):
             return  # an error page is no answer
         if unread:
             call.answer = Unreadable("the response", unread, "unreadable_body")
             return
         body = bytes(response.kept)
         is_stream = self._pieces > 1 and not response.has_length
-        if (
-            end == "completed"
-            and (not is_stream or _JSON.match(response.kind))
-            and response.kind != _EVENTS
-        ):
+        is_one_value = not is_stream or _JSON.match(response.kind) is not None
+        if end == "completed" and is_one_value and response.kind != _EVENTS:
             call.truncated = response.truncated
             call.answer = {"status_code": self._status, "body": body}
             call.size_bytes += most_parsed_bytes(body)
@@ -381,7 +387,7 @@ class Exchange:
 
 
 class _SocketMessage(Exchange):
-    """A text message received over a WebSocket, and the messages sent until the next one."""
+    """Follows a text message received over a WebSocket, and the messages sent until the next."""
 
     def __init__(
         self,
@@ -469,7 +475,9 @@ class SocketMessages:
             kind = message["type"]
             if kind == "websocket.disconnect":
                 self._is_gone = True
-            text = message.get("text") if kind == "websocket.receive" else None
+            if kind != "websocket.receive":
+                return
+            text = message.get("text")
             if isinstance(text, str) and text:
                 self._ask(text)
         except Exception as error:
@@ -479,8 +487,10 @@ class SocketMessages:
         """Take a message that the application has sent."""
         try:
             if message["type"] == "websocket.send" and self._message is not None:
-                text = message.get("text")
-                self._message.add(message.get("bytes") if text is None else text)
+                piece = message.get("text")
+                if piece is None:
+                    piece = message.get("bytes")
+                self._message.add(piece)
         except Exception as error:
             self._handler.note_unread(error)
 
@@ -491,7 +501,8 @@ class SocketMessages:
 
     def end(self, end: StreamEnd = "completed", error: BaseException | None = None) -> None:
         """End the last message's call. An exception after the client has gone is no error."""
-        message, self._message = self._message, None
+        message = self._message
+        self._message = None
         if message is None:
             return
         if self._is_gone and error is not None:
@@ -518,13 +529,16 @@ class SocketMessages:
 
 
 class _Body:
-    """A body as it passes: as many bytes as the limit allows, and what the headers say of it."""
+    """Keeps as many bytes of a passing body as the limit allows, and what the headers say of it."""
 
     def __init__(self, limit: int) -> None:
         self.kept = bytearray()
         self._limit = limit
-        self.truncated = self.was_sent = self.has_length = False
-        self.kind = self.unread = ""
+        self.truncated = False
+        self.was_sent = False
+        self.has_length = False
+        self.kind = ""
+        self.unread = ""
 
     def set_headers(self, headers: Mapping[str, str]) -> None:
         """Take the headers, with names in lower case."""
@@ -579,17 +593,21 @@ def _reader(
         return None
 
     def read(arguments: dict[str, Any], answer: object) -> dict[str, Any]:
-        request = {**arguments["request"], "body": arguments["request"]["body"].read()}
+        request = dict(arguments["request"])
+        request["body"] = request["body"].read()
+        body: Any = None
         if isinstance(answer, list):
             body = body_value(b"".join(answer))
-        else:
-            body = body_value(answer["body"]) if isinstance(answer, dict) else None
+        elif isinstance(answer, dict):
+            body = body_value(answer["body"])
         facts: dict[str, Any] = {}
         if prompt is not None:
             facts["prompt"] = prompt(request["body"])
         if response is not None and body is not None:
             facts["response"] = response(body)
-        return {**facts, **capture(request, body)} if capture is not None else facts
+        if capture is None:
+            return facts
+        return {**facts, **capture(request, body)}
 
     return read
 
@@ -609,7 +627,8 @@ def _parsed(routes: object, agent: str | None) -> list[tuple[str | None, re.Patt
         name = routes[route] if isinstance(routes, Mapping) else agent
         check_agent(name)
         method, path = match.groups()
-        parsed.append((method, re.compile(_pattern(path), re.DOTALL), clean(name or path, 256)))
+        pattern = re.compile(_pattern(path), re.DOTALL)
+        parsed.append((method, pattern, clean(name or path, 256)))
     return parsed
 
 
@@ -621,6 +640,7 @@ def _pattern(path: str) -> str:
     pattern = ""
     at = 0
     for part in _PART.finditer(path):
-        pattern += re.escape(path[at : part.start()]) + (".*" if part[0] == "*" else "[^/]+")
+        pattern += re.escape(path[at : part.start()])
+        pattern += ".*" if part[0] == "*" else "[^/]+"
         at = part.end()
     return pattern + re.escape(path[at:])

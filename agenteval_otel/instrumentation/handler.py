@@ -56,7 +56,10 @@ _SOCKET_NAMES: Final = frozenset({"websocket", "ws"})
 
 
 class Binding:
-    """A handler's place in a pipeline. Replaced as a whole, so that no call sees two halves."""
+    """Holds a handler's place in a pipeline.
+
+    It is replaced as a whole, so that no call sees two halves.
+    """
 
     __slots__ = ("outcomes", "pipeline", "sampling", "settings", "unsampled")
 
@@ -73,11 +76,11 @@ class Binding:
 
 
 class Handler:
-    """One monitored handler.
+    """Samples and captures the calls of one monitored handler.
 
     Args:
-        settings_for: Returns the settings for a pipeline; called again when another pipeline is
-            configured.
+        settings_for: Returns the settings for a pipeline. It is called again when another pipeline
+            is configured.
         follows: The pipeline is the process's, and so is the one that replaces it.
         keep_arguments: Hold the arguments for a ``capture=`` function.
         of_spans: The calls are what spans show, of any agent and service.
@@ -193,10 +196,12 @@ class Handler:
             call.ended_ns = call.started_ns + _tick_ns() - call.started_tick
             if error is not None:
                 call.error_type = type(error).__name__
+            if not call.is_kept:
+                self._end_span(call)
+                return
             decision = call.decision
-            if not call.is_kept or not (
-                decision is None or decision.settled or self.decide_after(call)
-            ):
+            is_open = decision is not None and not decision.settled
+            if is_open and not self.decide_after(call):
                 self._end_span(call)
                 return
             size = self._keep(call, answer)
@@ -244,7 +249,9 @@ class Handler:
         """Detach the answer from the host. Return about how many bytes the call keeps alive."""
         # `call.size_bytes` counts what was copied; plain text is not copied, so `getsizeof`
         # measures it.
-        size = _CALL_BYTES + getsizeof(call.prompt) if type(call.prompt) is str else _CALL_BYTES
+        size = _CALL_BYTES
+        if type(call.prompt) is str:
+            size += getsizeof(call.prompt)
         if type(answer) is str:
             call.answer = answer
             size += getsizeof(answer)
@@ -334,12 +341,12 @@ class Handler:
                 duration_s, call.error_type, call.stream_end, call.conversation_id()
             )
             key = pipeline.shared.key
-            decision = call.settings.sampler.decide(
-                SamplingContext(call.agent, call.randomness, answer, None, call.memo, None, key)
+            context = SamplingContext(
+                call.agent, call.randomness, answer, None, call.memo, None, key
             )
-            call.randomness = (
-                call.randomness if decision.randomness is None else decision.randomness
-            )
+            decision = call.settings.sampler.decide(context)
+            if decision.randomness is not None:
+                call.randomness = decision.randomness
             shedder = pipeline.load_shedder
             if decision.settled and decision.sampled and shedder.keep is not None:
                 decision = shedder.thin(decision, call.randomness)
@@ -372,11 +379,13 @@ class Handler:
         try:
             arguments = self._arguments
             call = _fresh_call()
-            if (outer := CURRENT.get()) is not None:
+            outer = CURRENT.get()
+            if outer is not None:
                 outer.has_inner = True
             call.started_ns = _now_ns()
             call.started_tick = _tick_ns()
-            settings = call.settings = self.binding.settings
+            settings = self.binding.settings
+            call.settings = settings
             call.agent = self.agent
             call.decision = decision
             call.randomness = randomness
@@ -392,9 +401,8 @@ class Handler:
                 call.span_context = span_context
                 sampling = settings.sampling
                 if sampling.upstream_attribute is not None:
-                    call.upstream = (getattr(span, "attributes", None) or {}).get(
-                        sampling.upstream_attribute
-                    )
+                    attributes = getattr(span, "attributes", None) or {}
+                    call.upstream = attributes.get(sampling.upstream_attribute)
                 if sampling.only_recorded and getattr(span, "parent", span) is None:
                     call.head_ratio = head_ratio_of(trace.get_tracer_provider())
                 call.host_span = span
@@ -411,7 +419,8 @@ class Handler:
         """Begin an unsampled call, for its span or to keep its annotations from the outer call."""
         try:
             call = _fresh_call()
-            if (outer := CURRENT.get()) is not None:
+            outer = CURRENT.get()
+            if outer is not None:
                 outer.has_inner = True
             call.agent = self.agent
             call.started_ns = _now_ns()

@@ -1,8 +1,8 @@
-"""`AgentEvalInstrumentor`, the entry point of OpenTelemetry's automatic instrumentation: evaluation
-without code.
+"""Evaluation without code: the entry point of OpenTelemetry's automatic instrumentation.
 
-``opentelemetry-instrument python app.py`` calls it, and so does declarative configuration
-(``OTEL_CONFIG_FILE``) that names ``agenteval`` below ``instrumentation/development: python:``.
+It is `AgentEvalInstrumentor`. ``opentelemetry-instrument python app.py`` calls it, and so does
+declarative configuration (``OTEL_CONFIG_FILE``) that names ``agenteval`` below
+``instrumentation/development: python:``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _APPLICATIONS: Final[tuple[tuple[str, str, type[Middleware]], ...]] = (
     ("django.core.handlers.asgi", "ASGIHandler", asgi.AgentEvalMiddleware),
     ("django.core.handlers.wsgi", "WSGIHandler", wsgi.AgentEvalMiddleware),
 )
-"""Module, class and middleware of the applications that are known; they are wrapped when they are
-imported.
+"""Module, class and middleware of the applications that are known.
+
+They are wrapped when they are imported.
 """
 
 
@@ -57,13 +58,13 @@ _FIX: Final = (
 
 
 class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
-    """Sets the process up by its settings: monitors the `routes` that they name, and evaluates what
-    spans show.
+    """Sets the process up by its settings.
 
-    ``instrument(**fields)`` takes a settings file as `settings`, `profile`, and fields of
-    `Settings`; without any, the file that ``AGENTEVAL_SETTINGS`` names and variables
-    ``AGENTEVAL_*`` count. Raises `ConfigurationError` where they are wrong: automatic
-    instrumentation logs it, and the application runs without.
+    It monitors the `routes` that they name, and evaluates what spans show. ``instrument(**fields)``
+    takes a settings file as `settings`, `profile`, and fields of `Settings`. Without any, the file
+    that ``AGENTEVAL_SETTINGS`` names and variables ``AGENTEVAL_*`` count. Raises
+    `ConfigurationError` if they are wrong. Automatic instrumentation logs it, and the application
+    runs without.
 
     Without any of these nothing is evaluated, as the package may be installed for another reason:
     one log line says how to configure it. It then waits for a `configure` of the application.
@@ -79,16 +80,17 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         self, settings: str | None = None, profile: str | None = None, **fields: Any
     ) -> None:
         has_settings = settings is not None or profile is not None or bool(fields)
-        if not has_settings and not any(name.startswith(_PREFIX) for name in os.environ):
-            pipeline = current_pipeline()
-            if pipeline is None or pipeline.provisional:
-                log.warning("instrumentor_not_configured", part="instrumentor", fix=_FIX)
-                self._is_waiting = True
-                when_configured(self._set_up_late)
-            else:
-                self._set_up(current_settings())
+        has_variables = any(name.startswith(_PREFIX) for name in os.environ)
+        if has_settings or has_variables:
+            self._set_up(configure(settings, profile=profile, **fields))
             return
-        self._set_up(configure(settings, profile=profile, **fields))
+        pipeline = current_pipeline()
+        if pipeline is None or pipeline.provisional:
+            log.warning("instrumentor_not_configured", part="instrumentor", fix=_FIX)
+            self._is_waiting = True
+            when_configured(self._set_up_late)
+        else:
+            self._set_up(current_settings())
 
     def _set_up_late(self, chosen: Settings) -> None:
         if self._is_waiting:  # else it was undone meanwhile
@@ -112,7 +114,8 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
                 templates[kind] = kind(None, routes=taken)
         for module, name, kind in _APPLICATIONS:
             if kind in templates:
-                wrapt.register_post_import_hook(partial(_wrap, name, templates[kind]), module)
+                wrap_class = partial(_wrap, name, templates[kind])
+                wrapt.register_post_import_hook(wrap_class, module)
 
     def _uninstrument(self, **_: Any) -> None:
         self._is_waiting = False
@@ -121,7 +124,8 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             self._processor = None
         for module, name, _middleware in _APPLICATIONS:
             if module in sys.modules:
-                unwrap(getattr(sys.modules[module], name), "__call__")
+                application = getattr(sys.modules[module], name)
+                unwrap(application, "__call__")
 
 
 def _wrap(name: str, template: Any, module: ModuleType) -> None:

@@ -57,20 +57,25 @@ def _has_places() -> bool:
 
 current_context, attach_context, detach_context = contextvars.copy_context().run(_context_functions)
 PLAIN: Final[type[Any] | None] = SpanContext if _has_places() else None
-"""The type whose instances are tuples of trace id, span id, remote, flags, state (4) and validity
-(5); else None.
+"""The type of span contexts if these are tuples as expected, else None.
+
+The places of a tuple are trace id, span id, remote, flags, state (4) and validity (5).
 """
 
 
 class Scope:
-    """Opens and closes scopes; raises nothing: `broken` gets the part ``scope`` and the error."""
+    """Opens and closes scopes.
+
+    Raises nothing: `broken` gets the part ``scope`` and the error.
+    """
 
     def __init__(self, broken: Callable[[str, BaseException], None]) -> None:
         self._broken = broken
 
     def open(self, call: HandlerCall) -> None:
-        """Make the call the current one, and its own span the current span, for the code that
-        follows.
+        """Make the call the current one, and its own span the current span.
+
+        They are current for the code that follows.
         """
         try:
             call.token = CURRENT.set(call)
@@ -84,7 +89,8 @@ class Scope:
 
         A coroutine closed from elsewhere runs in another context, with nothing to undo.
         """
-        token, call.token = call.token, None
+        token = call.token
+        call.token = None
         try:
             if token is not None and CURRENT.get() is call:
                 CURRENT.reset(token)
@@ -97,8 +103,9 @@ class Scope:
             self._detach(call)
 
     def around(self, call: HandlerCall, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a step of a stream under the call's own span, which is never current across a
-        yield.
+        """Return a step of a stream under the call's own span.
+
+        The span is never current across a yield.
         """
 
         def within(value: object) -> Any:

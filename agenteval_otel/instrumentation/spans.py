@@ -1,5 +1,6 @@
-"""Answers that spans show, fed to the engine as calls of `@monitor` are; and the span processor of
-this process.
+"""Answers that spans show, and the span processor of this process.
+
+The answers are fed to the engine as calls of `@monitor` are.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ _SHUTDOWN_S: Final = 1.0
 
 
 class SpanEvaluation:
-    """Evaluates the answers of assembled traces; each counts as one call of its agent.
+    """Evaluates the answers of assembled traces. Each counts as one call of its agent.
 
-    For one thread, raises nothing.
+    For one thread. Raises nothing.
 
     Spans of this package and what lies below them, judges' calls among them, are no answers. An
     answer below a call that `@monitor` or the middleware evaluates counts as ``already_monitored``.
@@ -128,9 +129,7 @@ class SpanEvaluation:
                 pipeline.broken("spans", error)
 
     def evaluate_forwarded(self, answer: ForwardedAnswer, follower: Follower | None = None) -> None:
-        """Evaluate an answer that an application's `@monitor` sent, by that one's sampling
-        decision.
-        """
+        """Evaluate an answer that an application's `@monitor` sent, by its sampling decision."""
         pipeline = self._pipeline or default_pipeline()
         try:
             read, sampled = answer.read()
@@ -144,11 +143,11 @@ class SpanEvaluation:
                 return
             task = Task(settings, agent, pipeline.answers)
             if answer.trace_id and answer.span_id:
-                task.target = SpanContext(
-                    answer.trace_id, answer.span_id, True, TraceFlags(answer.flags)
-                )
+                flags = TraceFlags(answer.flags)
+                task.target = SpanContext(answer.trace_id, answer.span_id, True, flags)
+            duration_s = max(0.0, read.duration_s or 0.0)
             task.ended_ns = answer.event.time_ns
-            task.started_ns = task.ended_ns - int(max(0.0, read.duration_s or 0.0) * 1e9)
+            task.started_ns = task.ended_ns - int(duration_s * 1e9)
             task.error_type = read.error_type
             task.sampled = sampled
             task.randomness = sampled.randomness
@@ -176,13 +175,15 @@ class SpanEvaluation:
     def count_assembled(self, assembler: TraceAssembler) -> None:
         """Count the spans that were not read with a trace. The assembler then counts anew."""
         count = (self._pipeline or default_pipeline()).accounting.count_spans
-        unread, assembler.unread = assembler.unread, Counter()
+        unread = assembler.unread
+        assembler.unread = Counter()
         for (outcome, scope), spans in unread.items():
             count(outcome, spans, scope)
         for outcome in ("late", "left_out"):
             count(outcome, getattr(assembler, outcome))
             setattr(assembler, outcome, 0)
-        forgotten, self._forgotten = assembler.forgotten - self._forgotten, assembler.forgotten
+        forgotten = assembler.forgotten - self._forgotten
+        self._forgotten = assembler.forgotten
         if forgotten > 0:
             (self._pipeline or default_pipeline()).accounting.fail("spans:forgotten", forgotten)
             log.warning(
@@ -202,7 +203,7 @@ class SpanEvaluation:
         name = pipeline.handlers.name_of(agent)
         handler = self._handlers.get(name)
         if handler is None:
-            handler = self._handlers[name] = Handler(
+            handler = Handler(
                 name,
                 _answered,
                 lambda used: used.handler(name),
@@ -211,6 +212,7 @@ class SpanEvaluation:
                 keep_arguments=False,
                 of_spans=True,
             )
+            self._handlers[name] = handler
         return handler
 
     def _take(
@@ -281,7 +283,8 @@ def _known(
         known["user_id"] = clean(pipeline.engine.user_id(mapped.user_id), _MAX_CHARS)
     if "service" in place:
         known["service"] = place["service"]
-        if version := mapped.span.resource.get(SERVICE_VERSION):
+        version = mapped.span.resource.get(SERVICE_VERSION)
+        if version:
             known["service_version"] = clean(str(version), _MAX_CHARS)
     return known
 
@@ -369,25 +372,29 @@ def trace_is_concerned(
     erasure: Erasure, trace_id: int, spans: Sequence[ReadSpan], events: Sequence[ReadEvent]
 ) -> bool:
     """Tell whether a span or an event has one of the ids as a value, or ended before the moment."""
-    every = [*events, *(event for span in spans for event in span.events)]
-    return any(
-        erasure.is_before(span.end_ns) or erasure.is_mentioned(span.attributes) for span in spans
-    ) or any(
-        erasure.is_before(event.time_ns) or erasure.is_mentioned((event.attributes, event.body))
-        for event in every
-    )
+    all_events = list(events)
+    for span in spans:
+        if erasure.is_before(span.end_ns) or erasure.is_mentioned(span.attributes):
+            return True
+        all_events.extend(span.events)
+    for event in all_events:
+        if erasure.is_before(event.time_ns):
+            return True
+        if erasure.is_mentioned((event.attributes, event.body)):
+            return True
+    return False
 
 
 class AgentEvalSpanProcessor(SpanProcessor):
     """Evaluates the answers that GenAI spans of other instrumentation show, in this process.
 
     ``provider.add_span_processor(AgentEvalSpanProcessor())``. The thread that ends a span keeps a
-    reference to it and nothing more; the spans of a trace are put together, read by the registered
-    mappers and sampled on a thread of its own, and evaluated as calls of `@monitor` are. Results
-    stand in the trace of the evaluated span.
+    reference to it and nothing more. The spans of a trace are put together, read by the registered
+    mappers and sampled on a thread of the processor's own, and evaluated as calls of `@monitor`
+    are. Results stand in the trace of the evaluated span.
 
     Args:
-        quiet_s: How long no span of a trace may have ended before its answer is evaluated; at least
+        quiet_s: How long no span of a trace may have ended before its answer is evaluated. At least
             0.
         nested_agents: Evaluate agents below another one too, where they have a name of their own.
         pipeline: Instead of the process's.
@@ -528,11 +535,12 @@ class AgentEvalSpanProcessor(SpanProcessor):
                 span, size_bytes = self._inbox.popleft()
                 waiting_bytes += size_bytes
                 self._add(span, size_bytes, now_s)
-            complete = (
-                assembler.take_all()
-                if last
-                else assembler.take(now_s, quiet_s=0.0 if done else None)
-            )
+            if last:
+                complete = assembler.take_all()
+            elif done:
+                complete = assembler.take(now_s, quiet_s=0.0)
+            else:
+                complete = assembler.take(now_s, quiet_s=None)
             while traces := list(islice(complete, _AT_ONCE)):
                 self._evaluation.evaluate(traces)
             self._evaluation.count_assembled(assembler)

@@ -1,5 +1,7 @@
-"""Wrappers: a handler's four shapes (function, coroutine function, generator, async generator),
-unchanged outside; and `annotate`, which adds to the call that they run.
+"""Wrappers for a handler's four shapes, and `annotate`, which adds to the call that they run.
+
+The shapes are function, coroutine function, generator and async generator. Outside they are
+unchanged.
 
 Each wrapper is a real function of the same kind as what it wraps, and one piece: each function
 called within it would double what a chunk, or an unsampled call, costs. The local variable ``call``
@@ -39,7 +41,7 @@ from agenteval_otel.components.explained import known_choices
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.config.settings import load_storage
 from agenteval_otel.engine.agent_settings import AgentSettings
-from agenteval_otel.engine.handler import check_escalation
+from agenteval_otel.engine.handler import HandlerSettings, check_escalation
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.task import HandlerCall
 from agenteval_otel.errors import ConfigurationError
@@ -51,8 +53,9 @@ from agenteval_otel.semconv import PIPELINE_FAILED
 
 _MAX_FACTS = 64
 _AGENTS = "__agenteval_agents__"
-"""The attribute of a monitored handler with the names of its agents; decorators that wrap it copy
-it.
+"""The attribute of a monitored handler with the names of its agents.
+
+Decorators that wrap the handler copy it.
 """
 _MAX_CALLS = MAX_ITEMS + 1  # one more than is read: it tells that there were more
 
@@ -111,26 +114,28 @@ def decorated(
             raise ConfigurationError(
                 f"{function.__name__} is a class: decorate its method", path="handler"
             )
-        name = clean(
-            agent or getattr(function, "__qualname__", None) or type(function).__qualname__, 256
-        )
+        own_name = getattr(function, "__qualname__", None) or type(function).__qualname__
+        name = clean(agent or own_name, 256)
         _check_place(function, name)
         if capture is None:
             _check_answers(function, name)
-        wrapped = wrap(
+
+        def settings_for(used: Pipeline) -> HandlerSettings:
+            return used.handler(
+                name, written, storage=providers, capture=capture, function=function
+            )
+
+        monitored_handler = Handler(
+            name,
             function,
-            Handler(
-                name,
-                function,
-                lambda used: used.handler(
-                    name, written, storage=providers, capture=capture, function=function
-                ),
-                pipeline or default_pipeline(),
-                follows=pipeline is None,
-                keep_arguments=capture is not None,
-            ),
+            settings_for,
+            pipeline or default_pipeline(),
+            follows=pipeline is None,
+            keep_arguments=capture is not None,
         )
-        setattr(wrapped, _AGENTS, (name, *getattr(function, _AGENTS, ())))
+        wrapped = wrap(function, monitored_handler)
+        other_agents = getattr(function, _AGENTS, ())
+        setattr(wrapped, _AGENTS, (name, *other_agents))
         return wrapped
 
     return decorate if handler is None else decorate(handler)
@@ -170,7 +175,8 @@ def _check_place(function: object, name: str) -> None:
         raise ConfigurationError(
             f"{name} is monitored already: each answer would be scored twice", path="handler"
         )
-    if (app := app_with(function, sys._getframe(1))) is not None:
+    app = app_with(function, sys._getframe(1))
+    if app is not None:
         fix = "put @monitor below the route's decorator, so that the route calls it"
         log.warning(
             "monitored_too_late",
@@ -212,13 +218,17 @@ def wrap(function: Callable[..., Any], handler: Handler) -> Callable[..., Any]:
     shape = function
     if not inspect.isroutine(function) and not isinstance(function, functools.partial):
         shape = type(function).__call__
+    make: Callable[..., Callable[..., Any]]
     if inspect.isasyncgenfunction(shape):
-        make: Callable[..., Callable[..., Any]] = _async_generator
+        make = _async_generator
     elif inspect.isgeneratorfunction(shape):
         make = _generator
+    elif inspect.iscoroutinefunction(shape):
+        make = _coroutine
     else:
-        make = _coroutine if inspect.iscoroutinefunction(shape) else _function
-    return functools.wraps(function)(make(function, handler))
+        make = _function
+    monitored = make(function, handler)
+    return functools.wraps(function)(monitored)
 
 
 def unmonitored(function: Any) -> Any:
@@ -320,7 +330,8 @@ def _generator(
         send = stream.send
         throw = stream.throw
         if call is not None and call.span is not None:
-            send, throw = handler.scope.around(call, send), handler.scope.around(call, throw)
+            send = handler.scope.around(call, send)
+            throw = handler.scope.around(call, throw)
         resume = send
         sent = None
         closing = False
@@ -372,9 +383,9 @@ def _async_generator(
         send = stream.asend
         throw = stream.athrow
         if call is not None and call.span is not None:
-            first, send, throw = (
-                handler.scope.around_async(call, step) for step in (first, send, throw)
-            )
+            first = handler.scope.around_async(call, first)
+            send = handler.scope.around_async(call, send)
+            throw = handler.scope.around_async(call, throw)
         resume = first
         sent = None
         closing = False
@@ -480,17 +491,16 @@ def _follow_body(handler: Handler, call: HandlerCall, answer: object) -> bool:
     The response stays the host's own object, and its pieces pass as they come.
     """
     try:
-        if (body := streamed_body(answer)) is None:
+        body = streamed_body(answer)
+        if body is None:
             return False
         name, pieces = body
         is_async = hasattr(pieces, "__aiter__")
         if id(type(pieces)) not in _FOLLOW:
             pieces = pieces_later(pieces) if is_async else pieces_of(pieces)
-        setattr(
-            answer,
-            name,
-            (_async_generator if is_async else _generator)(lambda: pieces, handler, call)(),
-        )
+        follow = _async_generator if is_async else _generator
+        followed = follow(lambda: pieces, handler, call)()
+        setattr(answer, name, followed)
     except Exception:  # it goes out as it is, and counts as what cannot be read
         return False
     handler.scope.close(call)
@@ -532,12 +542,13 @@ def _leave_done(handler: Handler, call: HandlerCall, future: Any) -> None:
     _leave(handler, call, answer, error)
 
 
+_Follow = Callable[[Callable[..., Any], Handler, HandlerCall], Callable[..., Any]]
 _FUTURES = (asyncio.Future, concurrent.futures.Future)
 # Types are looked up by id: hashing a class may run its metaclass's code.
 _NO_RESPONSE = frozenset(map(id, (str, bytes, int, float, bool, type(None), dict, list, tuple)))
 # What a handler returns instead of answering is followed to its end: the answer is what comes out
 # of it.
-_FOLLOW: dict[int, Callable[[Callable[..., Any], Handler, HandlerCall], Callable[..., Any]]] = {
+_FOLLOW: dict[int, _Follow] = {
     id(GeneratorType): _generator,
     id(AsyncGeneratorType): _async_generator,
     id(CoroutineType): _coroutine,
@@ -565,7 +576,8 @@ def annotate(**facts: Unpack[Facts]) -> None:
         call = _running_call()
         if call is None or not call.is_kept:
             return
-        known = call.facts = call.facts or {}
+        known = call.facts or {}
+        call.facts = known
         for name, value in dict[str, Any](facts).items():
             before = known.get(name)
             if (
@@ -573,9 +585,11 @@ def annotate(**facts: Unpack[Facts]) -> None:
                 and isinstance(value, list | tuple)
                 and isinstance(before, list | tuple)
             ):
-                value = [*before, *islice(value, max(0, _MAX_CALLS - len(before)))]
+                room = max(0, _MAX_CALLS - len(before))
+                value = [*before, *islice(value, room)]
             elif name == "tags" and type(value) is dict and type(before) is dict:
-                value = dict(islice(chain(before.items(), value.items()), _MAX_FACTS))
+                tags = chain(before.items(), value.items())
+                value = dict(islice(tags, _MAX_FACTS))
             if name in known or len(known) < _MAX_FACTS:
                 # Once the call has ended, it must not refer to host objects.
                 known[name] = take(value).value if call.ended_ns else value
@@ -597,12 +611,12 @@ def evaluation_reference() -> str:
     try:
         call = _running_call()
         span_context = None if call is None else call.span_context
-        if (
-            span_context is None
-            and (current := trace.get_current_span().get_span_context()).is_valid
-        ):
-            span_context = current
-        return str(Reference.to(call, span_context, "" if call is None else call.agent))
+        agent = "" if call is None else call.agent
+        if span_context is None:
+            current = trace.get_current_span().get_span_context()
+            if current.is_valid:
+                span_context = current
+        return str(Reference.to(call, span_context, agent))
     except Exception:
         return ""
 

@@ -12,12 +12,13 @@ __all__ = ["AgentEvalMiddleware"]
 
 
 class AgentEvalMiddleware(Middleware):
-    """Evaluates a sample of the responses of some routes in the background; see `Middleware` for
-    the arguments.
+    """Evaluates a sample of the responses of some routes in the background.
+
+    See `Middleware` for the arguments.
 
     ``app.wsgi_app = AgentEvalMiddleware(app.wsgi_app, routes=["/chat"])``, or around any WSGI
     application. Every piece of a body passes at once and unchanged. A response counts when its body
-    has ended; one that the server closes before is abandoned.
+    has ended. A response whose body the server closes before is abandoned.
     """
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -75,7 +76,7 @@ class AgentEvalMiddleware(Middleware):
 
 
 class _Pieces:
-    """A response's body as the server reads it, piece by piece."""
+    """Passes a response's body to the server, which reads it piece by piece."""
 
     def __init__(self, body: Iterable[bytes], exchange: Exchange) -> None:
         self._body = body
@@ -106,7 +107,8 @@ class _Pieces:
     def close(self) -> None:
         """Close the body. The server does so in the end, whether it has read everything or not."""
         try:
-            if callable(close := getattr(self._body, "close", None)):
+            close = getattr(self._body, "close", None)
+            if callable(close):
                 close()
         finally:
             self._exchange.end("abandoned")
@@ -116,7 +118,7 @@ class _Pieces:
 
 
 class _Input:
-    """A request's body as the application reads it."""
+    """Passes a request's body to the application, and keeps what it reads."""
 
     def __init__(self, stream: Any, exchange: Exchange) -> None:
         self._stream = stream
@@ -132,10 +134,12 @@ class _Input:
             if name == "readlines":
                 for line in data:
                     self._keep(line)
+            elif name == "readinto":
+                # `data` is the number of bytes that were read.
+                buffer = memoryview(arguments[0]).cast("B")
+                self._keep(buffer[: data or 0])
             else:
-                self._keep(
-                    memoryview(arguments[0]).cast("B")[: data or 0] if name == "readinto" else data
-                )
+                self._keep(data)
             return data
 
         return kept

@@ -1,5 +1,6 @@
-"""Which answer a piece of feedback is about: by its reference, its trace and span, or an id that
-the answer has.
+"""The answer that a piece of feedback is about.
+
+It is found by its reference, its trace and span, or an id that the answer has.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ _MAX_SEEN: Final = 10_000
 
 
 class RecentAnswer(NamedTuple):
-    """An evaluated answer, as far as feedback needs it.
+    """Holds an evaluated answer, as far as feedback needs it.
 
     Attributes:
-        call_id: Its own id, for the results that feedback becomes; None where that is not known.
+        call_id: Its own id, for the results that feedback becomes. None where that is not known.
     """
 
     span_context: SpanContext | None
@@ -32,7 +33,10 @@ class RecentAnswer(NamedTuple):
 
 
 class RecentAnswers:
-    """The newest evaluated answers by their ids. Any thread; the oldest go first."""
+    """Holds the newest evaluated answers by their ids.
+
+    Any thread may use it. The oldest answers are dropped first.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +58,9 @@ class RecentAnswers:
             ("response", answer.response_id),
             ("conversation", answer.conversation_id),
         )
-        keys += [key for key in ids if key[1] is not None]
+        for key in ids:
+            if key[1] is not None:
+                keys.append(key)
         with self._lock:
             for key in keys:
                 self._answers[key] = answer
@@ -65,27 +71,29 @@ class RecentAnswers:
     def find(self, ids: Iterable[Any]) -> RecentAnswer | None:
         """Return the answer that the first known of these ids leads to."""
         with self._lock:
-            return next(
-                (answer for key in ids if (answer := self._answers.get(key)) is not None), None
-            )
+            for key in ids:
+                answer = self._answers.get(key)
+                if answer is not None:
+                    return answer
+            return None
 
     def remove(self, conversation_ids: Collection[str]) -> None:
         """Forget the answers of these conversations."""
         with self._lock:
-            for key in [
+            matching = [
                 key
                 for key, answer in self._answers.items()
                 if answer.conversation_id in conversation_ids
-            ]:
+            ]
+            for key in matching:
                 del self._answers[key]
 
 
 class Seen:
-    """Which feedback came already: a click that is sent twice counts once.
+    """Tells which feedback came already, so that a click that is sent twice counts once.
 
-    Any thread; the oldest are forgotten.
-
-    What is kept is a digest, since a key has comments in it.
+    Any thread may use it. The oldest feedback is forgotten. Only a digest is kept, since a key
+    contains comments.
     """
 
     def __init__(self) -> None:
@@ -94,9 +102,8 @@ class Seen:
         self._digests: OrderedDict[bytes, None] = OrderedDict()
 
     def is_new(self, key: object) -> bool:
-        digest = hashlib.blake2b(
-            repr(key).encode("utf-8", "replace"), digest_size=16, key=self._secret
-        ).digest()
+        text = repr(key).encode("utf-8", "replace")
+        digest = hashlib.blake2b(text, digest_size=16, key=self._secret).digest()
         with self._lock:
             if digest in self._digests:
                 return False

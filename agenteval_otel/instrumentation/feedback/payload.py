@@ -1,6 +1,4 @@
-"""Feedback as it is written down: arguments of `record_feedback` and `record_score`, or the body of
-a request.
-"""
+"""Feedback as arguments of `record_feedback` and `record_score`, or as the body of a request."""
 
 from __future__ import annotations
 
@@ -36,8 +34,9 @@ _Hexadecimal = r"^[0-9a-f]{%d}$"
 
 
 class OfAnswer(FrozenSettings):
-    """Which answer it is about: a reference, a trace with or without a span, a response's id, or a
-    conversation's.
+    """Names the answer that the feedback is about.
+
+    It has a reference, a trace with or without a span, a response's id, or a conversation's.
     """
 
     model_config = ConfigDict(coerce_numbers_to_str=True)
@@ -52,8 +51,10 @@ class OfAnswer(FrozenSettings):
     @field_validator("reference")
     @classmethod
     def _can_be_read(cls, reference: Any) -> Reference | None:
+        if reference is None:
+            return None
         try:
-            return None if reference is None else read_reference(reference)
+            return read_reference(reference)
         except (TypeError, ValueError, AttributeError):
             raise ValueError("expected what evaluation_reference gave") from None
 
@@ -61,10 +62,8 @@ class OfAnswer(FrozenSettings):
     def _leads_to_an_answer(self) -> Any:
         if self.span_id is not None and self.trace_id is None:
             raise _wrong("span_id", "needs its trace_id")
-        if all(
-            part is None
-            for part in (self.reference, self.trace_id, self.response_id, self.conversation_id)
-        ):
+        parts = (self.reference, self.trace_id, self.response_id, self.conversation_id)
+        if all(part is None for part in parts):
             raise _wrong(
                 "reference", "expected a reference, a trace_id, a response_id or a conversation_id"
             )
@@ -80,12 +79,18 @@ class OfAnswer(FrozenSettings):
     def _about(self) -> dict[str, Any]:
         """Return the fields of `Feedback` that say which answer is meant."""
         reference: Reference | None = self.reference
-        span_context = self._span_context() if reference is None else reference.span_context
-        agent = self.agent or (reference.agent if reference is not None else None)
+        if reference is None:
+            span_context = self._span_context()
+            call_id = None
+            agent = self.agent
+        else:
+            span_context = reference.span_context
+            call_id = reference.call_id
+            agent = self.agent or reference.agent
         return {
             "span_context": span_context,
             "agent": _short(agent) or None,
-            "call_id": None if reference is None else reference.call_id,
+            "call_id": call_id,
             "response_id": _short(self.response_id),
             "conversation_id": _short(self.conversation_id),
         }
@@ -99,7 +104,7 @@ class OfAnswer(FrozenSettings):
 
 
 class OfScore(OfAnswer):
-    """A score of an answer."""
+    """Holds a score of an answer."""
 
     kind: ClassVar[EvaluatorKind] = "application"
     evaluator: ClassVar[str] = "application"
@@ -110,7 +115,8 @@ class OfScore(OfAnswer):
     @field_validator("name")
     @classmethod
     def _is_a_criterion(cls, name: str) -> str:
-        if (wrong := wrong_criterion_name(name)) is not None:
+        wrong = wrong_criterion_name(name)
+        if wrong is not None:
             raise ValueError(wrong)
         return name
 
@@ -146,7 +152,7 @@ class OfScore(OfAnswer):
 
 
 class OfPerson(OfScore):
-    """What a person says: see `record_feedback`."""
+    """Holds what a person says: see `record_feedback`."""
 
     kind: ClassVar[EvaluatorKind] = "human"
     evaluator: ClassVar[str] = "feedback"
@@ -167,17 +173,23 @@ class OfPerson(OfScore):
         return self
 
     def score_itself(self) -> Score:
-        value: ScoreValue = "comment" if self.comment else "correction"
-        if self.thumbs is not None or self.score is not None:
-            value = self.thumbs == "up" if self.score is None else self.score
-        correction = (
-            None if not self.correction else {"correction": clean(self.correction, _MAX_TEXT)}
-        )
-        return Score(value=value, reasoning=_text(self.comment), metadata=correction)
+        value: ScoreValue
+        if self.score is not None:
+            value = self.score
+        elif self.thumbs is not None:
+            value = self.thumbs == "up"
+        elif self.comment:
+            value = "comment"
+        else:
+            value = "correction"
+        metadata = None
+        if self.correction:
+            metadata = {"correction": clean(self.correction, _MAX_TEXT)}
+        return Score(value=value, reasoning=_text(self.comment), metadata=metadata)
 
 
 class OfApplication(OfScore):
-    """What the application knows: see `record_score`."""
+    """Holds what the application knows: see `record_score`."""
 
     value: Annotated[StrictBool | StrictInt | StrictFloat | StrictStr, BeforeValidator(plain_score)]
     threshold: float | None = None
@@ -197,7 +209,7 @@ class OfApplication(OfScore):
 
 
 class OfTruth(OfAnswer):
-    """The reference answer, which came late: see `record_ground_truth`."""
+    """Holds the reference answer, which came late: see `record_ground_truth`."""
 
     ground_truth: Any
     prompt: str | None = None
@@ -222,7 +234,8 @@ class OfTruth(OfAnswer):
             )
         about = self._about()
         digest = sha256(to_json(self.ground_truth)).digest()[:16]
-        return Feedback(key=None, truth=LateTruth(self.ground_truth, self.prompt, digest), **about)
+        truth = LateTruth(self.ground_truth, self.prompt, digest)
+        return Feedback(key=None, truth=truth, **about)
 
 
 class _Signed:

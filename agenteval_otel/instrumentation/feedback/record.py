@@ -1,5 +1,6 @@
-"""`record_feedback`, `record_score`, `record_ground_truth`: what people and the application say of
-an answer.
+"""What people and the application say of an answer.
+
+It is recorded by `record_feedback`, `record_score` and `record_ground_truth`.
 """
 
 from __future__ import annotations
@@ -188,12 +189,10 @@ def _record(model: Callable[..., OfAnswer], **fields: object) -> bool:
     try:
         return RECORDER.take(model(**fields).feedback())
     except Exception as error:
-        # Our messages name fields; the values after them may be content.
-        problem = (
-            str(error).partition(", found")[0]
-            if isinstance(error, AgentEvalError)
-            else type(error).__name__
-        )
+        problem = type(error).__name__
+        if isinstance(error, AgentEvalError):
+            # Our messages name fields; the values after them may be content.
+            problem = str(error).partition(", found")[0]
         default_pipeline().accounting.fail("feedback:wrong")
         log.warning("feedback_left_out", part="feedback", problem=problem)
         return False

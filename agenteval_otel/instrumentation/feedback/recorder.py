@@ -1,5 +1,6 @@
-"""Takes feedback to the pipeline: joined with its answer, at once or when the answer comes, else
-without a trace.
+"""Passes feedback to the pipeline, joined with its answer.
+
+That happens at once, or when the answer comes. If it does not come, the feedback has no trace.
 """
 
 from __future__ import annotations
@@ -37,11 +38,12 @@ _RESULT_BYTES: Final = 2_048
 
 
 class Feedback(NamedTuple):
-    """A score of a person or of the application, or a ground truth, and what it says of the answer
-    that it is about.
+    """Holds a score of a person or of the application, or a ground truth.
+
+    It also has what it says of the answer that it is about.
 
     Attributes:
-        key: Equal for repeated scores; None for a ground truth, which may be repeated until used.
+        key: Equal for repeated scores. None for a ground truth, which may be repeated until used.
         call_id: Of its reference.
     """
 
@@ -57,7 +59,7 @@ class Feedback(NamedTuple):
 
     @property
     def part(self) -> str:
-        """Return the word below which is counted what becomes of it."""
+        """Return the word under which its outcome is counted."""
         return "feedback" if self.truth is None else "ground_truth"
 
     @property
@@ -68,16 +70,21 @@ class Feedback(NamedTuple):
 
     @property
     def ids(self) -> list[Any]:
-        """Return the ids that lead to its answer, the most exact first. A trace and a conversation
-        lead to their newest one.
+        """Return the ids that lead to its answer, the most exact first.
+
+        A trace and a conversation lead to their newest answer.
         """
         span = self.span_context
+        trace_id = None if span is None else span.trace_id
         others = [("response", self.response_id), ("conversation", self.conversation_id)]
-        return [*self.exact_ids, span and span.trace_id, *others]
+        return [*self.exact_ids, trace_id, *others]
 
 
 class _Said(Origin):
-    """What a person or the application says of an answer: no response, and without its outcome."""
+    """Settles what a person or the application says of an answer.
+
+    That is no response, and is without the outcome of one.
+    """
 
     def __init__(self, accounting: Accounting) -> None:
         self._accounting = accounting
@@ -102,7 +109,10 @@ class _EvaluatedAnswers(Capability):
 
 
 class Recorder:
-    """One for the process. What it is given is handed on by a thread of its own; it raises nothing."""
+    """Hands on what it takes, on a thread of its own.
+
+    There is one for the process. It raises nothing.
+    """
 
     def __init__(self) -> None:
         self._worker = Worker(
@@ -112,16 +122,18 @@ class Recorder:
             on_idle=self._let_go,
             stays=True,
         )
-        self._reset()
-        reset_in_child(self._reset)
-        if (pipeline := current_pipeline()) is not None:
+        self.reset()
+        reset_in_child(self.reset)
+        pipeline = current_pipeline()
+        if pipeline is not None:
             self.bind(pipeline)
         follow(self)
 
     def __repr__(self) -> str:
         return f"<Recorder unjoined={len(self._unjoined)}>"
 
-    def _reset(self) -> None:
+    def reset(self) -> None:
+        """Forget everything, in a forked child: what was recorded is the parent's."""
         self._answers = RecentAnswers()
         self._seen = Seen()
         self._unjoined: deque[tuple[float, Feedback, int]] = deque()  # with their bytes
@@ -134,7 +146,8 @@ class Recorder:
 
     def take(self, feedback: Feedback) -> bool:
         """Take a piece of feedback, on any thread. Return False if there is no room."""
-        if self not in (pipeline := default_pipeline()).sources:  # one that nothing configured
+        pipeline = default_pipeline()
+        if self not in pipeline.sources:  # one that nothing configured
             self.bind(pipeline)
         size_bytes = _RESULT_BYTES + kept_bytes(feedback)
         if pipeline.has_room() and MEMORY.feedback.reserve(size_bytes):
@@ -166,7 +179,10 @@ class Recorder:
         """Give up feedback that waits for its answer, and forget the answers of the conversations."""
         self._answers.remove(erasure.conversations)
         waiting = list(self._unjoined)
-        concerned = {id(item) for item in waiting if _is_concerned(item[1], erasure)}
+        concerned = set[int]()
+        for item in waiting:
+            if _is_concerned(item[1], erasure):
+                concerned.add(id(item))
         # In place, and only what is there still: the thread of the recorder may be joining some.
         for item in waiting:
             if id(item) in concerned:
@@ -179,17 +195,12 @@ class Recorder:
         """Note that an answer was evaluated. It is called on the background thread."""
         task = evaluated.task
         response = evaluated.response
-        if evaluated.is_counted and not task.select.is_part:
-            self._answers.add(
-                RecentAnswer(
-                    task.target,
-                    task.agent,
-                    response.response_id,
-                    response.conversation_id,
-                    task.call_id,
-                ),
-                task.call_id if task.has_known_id else None,
-            )
+        if not evaluated.is_counted or task.select.is_part:
+            return
+        answer = RecentAnswer(
+            task.target, task.agent, response.response_id, response.conversation_id, task.call_id
+        )
+        self._answers.add(answer, task.call_id if task.has_known_id else None)
 
     def _record(self, feedback: Feedback, size_bytes: int) -> None:
         """Join it with its answer, or have it wait. Its memory is reserved."""
@@ -218,33 +229,36 @@ class Recorder:
     def _joined(self, feedback: Feedback) -> bool:
         """Submit it where its answer is known, or where no id could lead to one."""
         span = feedback.span_context
+        names_span = span is not None and bool(span.span_id)
         answer = self._answers.find(self._ids_of(feedback))
         if feedback.truth is not None:
             return self._has_truth(feedback, feedback.truth, is_known=answer is not None)
         if answer is not None:
-            context = span if span is not None and span.span_id else answer.span_context
             feedback = feedback._replace(
-                span_context=context,
+                span_context=span if names_span else answer.span_context,
                 agent=feedback.agent or answer.agent,
                 response_id=feedback.response_id or answer.response_id,
                 conversation_id=feedback.conversation_id or answer.conversation_id,
                 call_id=feedback.call_id or answer.call_id,
             )
-        elif (span is None or not span.span_id) and (
-            feedback.response_id or feedback.conversation_id or span
-        ):
-            return False
+        elif not names_span:
+            may_find_answer = feedback.response_id or feedback.conversation_id or span
+            if may_find_answer:
+                return False
         self._submit(feedback)
         return True
 
     def _ids_of(self, feedback: Feedback) -> list[Any]:
-        """Return the ids to look up. They are only exact ones if possible, as a trace or
-        conversation may lead to another answer.
+        """Return the ids to look up.
+
+        They are only exact ones if possible, as a trace or conversation may lead to another answer.
         """
-        is_exact = (
-            feedback.call_id is not None or self._answers.find(feedback.exact_ids) is not None
-        )
-        return feedback.exact_ids if is_exact else feedback.ids
+        exact_ids = feedback.exact_ids
+        if feedback.call_id is not None:
+            return exact_ids
+        if self._answers.find(exact_ids) is not None:
+            return exact_ids
+        return feedback.ids
 
     def _has_truth(self, feedback: Feedback, truth: LateTruth, *, is_known: bool) -> bool:
         """Tell whether a ground truth is over.
@@ -271,9 +285,8 @@ class Recorder:
     def _evaluate_after_all(self, feedback: Feedback, result: EvaluationResult) -> None:
         """Evaluate a call that was not sampled, if it is still kept and this is a complaint."""
         pipeline = default_pipeline()
-        is_complaint = result.passed is not True and (
-            result.normalized is None or result.normalized < _GOOD
-        )
+        is_low = result.normalized is None or result.normalized < _GOOD
+        is_complaint = result.passed is not True and is_low
         if pipeline.unsampled_calls is None or not is_complaint:
             return
         taken = pipeline.unsampled_calls.take(*self._ids_of(feedback))
@@ -283,10 +296,12 @@ class Recorder:
     def _let_go(self, done: Any = None, last: bool = False) -> None:
         """Look again for the answers of what waits. What waited long is recorded without one."""
         try:
-            if (kept := default_pipeline().unsampled_calls) is not None:
+            kept = default_pipeline().unsampled_calls
+            if kept is not None:
                 kept.expire()
             default_pipeline().capabilities.expire()
-            waiting, self._unjoined = self._unjoined, deque()
+            waiting = self._unjoined
+            self._unjoined = deque()
             for until_s, feedback, size_bytes in waiting:
                 if not self._joined(feedback):
                     if not last and time.monotonic() < until_s:
@@ -316,7 +331,8 @@ class Recorder:
             "conversation_id": feedback.conversation_id,
             "user_id": feedback.user_id,
         }
-        task.input = EvaluationInput(**{name: value for name, value in facts.items() if value})
+        known_facts = {name: value for name, value in facts.items() if value}
+        task.input = EvaluationInput(**known_facts)
         size_bytes = _RESULT_BYTES + kept_bytes(feedback.result) + kept_bytes(task.input)
         pipeline.submit(task, size_bytes)
 
