@@ -1,5 +1,6 @@
-"""Frozen values: the input, the criteria, scores and results; snake_case in Python, camelCase in
-JSON.
+"""Frozen values: the input, the criteria, scores and results.
+
+Their fields are snake_case in Python and camelCase in JSON.
 """
 
 from agenteval_otel.models.inputs import (
@@ -22,6 +23,18 @@ from agenteval_otel.models.results import (
 )
 
 __all__ = [
-    "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "MemoryStats", "Message",
-    "RunError", "Score", "ScoreLike", "ScoreValue", "SpanReference", "StreamEnd", "ToolCall", "Usage",
-]  # fmt: skip
+    "AggregatedEvaluationResult",
+    "EvaluationCriteria",
+    "EvaluationInput",
+    "EvaluationResult",
+    "MemoryStats",
+    "Message",
+    "RunError",
+    "Score",
+    "ScoreLike",
+    "ScoreValue",
+    "SpanReference",
+    "StreamEnd",
+    "ToolCall",
+    "Usage",
+]

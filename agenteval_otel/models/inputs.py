@@ -46,16 +46,16 @@ class EvaluationCriteria(Value):
     """A quality that is scored.
 
     Attributes:
-        name: Unique id; a slug (letters, digits, ``_ . -``) wherever it becomes part of an
+        name: Unique id. A slug (letters, digits, ``_ . -``) wherever it becomes part of an
             attribute name.
         scale: ``binary``, ``pass/fail``, ``likert5`` (1-5), ``numeric`` (0-1), whole numbers such
             as ``0-100``, or a custom word. With `minimum` and `maximum` a declared range.
-        weight: Share in the overall score; None counts as 1, 0 leaves the criterion out.
+        weight: Share in the overall score. None counts as 1, 0 leaves the criterion out.
         threshold: Raw score from which on (inclusive) the label is ``pass``.
-        objective: Share of passing results that the criterion should hold, 0-1; alerts come from
+        objective: Share of passing results that the criterion should hold, 0-1. Alerts come from
             it.
         of_last: The objective is breached once more than its share of the last so many verdicts
-            fail, 1-10,000 (of 1: once any of them does), without regard to chance; None lets
+            fail, 1-10,000 (of 1: once any of them does), without regard to chance. None lets
             statistics decide.
         independent: True takes the turns of a conversation as independent of one another, and
             failures for one reason too: breaches are detected sooner. Where they are not, false
@@ -79,11 +79,12 @@ class EvaluationCriteria(Value):
 
 
 class ToolCall(Value):
-    """One tool call of the agent: name, arguments as they were passed, and the result where it is
-    known.
+    """One tool call of the agent.
 
-    Reads the forms of the providers too, such as OpenAI's (``{id, function: {name, arguments}}``, or
-    the name itself as ``function``), Anthropic's (``{id, name, input}``) and LangChain's (``{id,
+    It has the name, the arguments as they were passed, and the result where it is known.
+
+    Reads the forms of the providers too, such as OpenAI's (``{id, function: {name, arguments}}``,
+    or the name itself as ``function``), Anthropic's (``{id, name, input}``) and LangChain's (``{id,
     name, args}``).
 
     Attributes:
@@ -105,7 +106,7 @@ class ToolCall(Value):
 
 
 class Message(Value):
-    """One message of the conversation; unknown fields are kept.
+    """One message of the conversation. Unknown fields are kept.
 
     A `content` that is a list is read as its parts.
     """
@@ -125,23 +126,27 @@ class Message(Value):
     def _content_of_parts(cls, data: object) -> Any:
         if not isinstance(data, Mapping) or not isinstance(data.get("content"), list | tuple):
             return data
-        parts = [
-            {"type": "text", "text": part} if isinstance(part, str) else part
-            for part in data["content"]
-        ]
-        texts = [
-            part.get("text")
-            for part in parts
-            if isinstance(part, Mapping) and part.get("type") == "text"
-        ]
-        text = "\n".join(text for text in texts if isinstance(text, str)) or None
-        own = data.get("contentParts", data.get("content_parts"))
-        return {**data, "content": text, **({} if own is not None else {"content_parts": parts})}
+        parts: list[Any] = []
+        texts: list[str] = []
+        for part in data["content"]:
+            if isinstance(part, str):
+                part = {"type": "text", "text": part}
+            parts.append(part)
+            if isinstance(part, Mapping) and part.get("type") == "text":
+                text = part.get("text")
+                if isinstance(text, str):
+                    texts.append(text)
+        fields = {**data, "content": "\n".join(texts) or None}
+        own_parts = data.get("contentParts", data.get("content_parts"))
+        if own_parts is None:
+            fields["content_parts"] = parts
+        return fields
 
 
 class Usage(Value):
-    """Tokens that the agent's own model used; those read from and written to the provider's cache
-    are input tokens.
+    """Tokens that the agent's own model used.
+
+    Those read from and written to the provider's cache are input tokens.
     """
 
     input_tokens: int | None = None
@@ -151,8 +156,9 @@ class Usage(Value):
 
 
 class MemoryStats(Value):
-    """The agent's memory when it answered: different keys, entries, bytes, times of the oldest and
-    newest entry.
+    """The agent's memory when it answered.
+
+    The fields are different keys, entries, bytes, and the times of the oldest and newest entry.
     """
 
     keys: int | None = None
@@ -171,11 +177,11 @@ class Annotations(Value):
     Attributes:
         prompt_name: Which of the application's prompts answered, such as ``refunds``.
         prompt_version: Its version.
-        user_id: Who asked; of monitored answers hashed, unless the settings say otherwise.
+        user_id: Who asked. For monitored answers it is hashed, unless the settings say otherwise.
         environment: Where it ran, such as ``production``.
         experiment: Which experiment the answer belongs to, such as ``shorter-answers``.
         arm: The experiment's arm for the question, such as ``control``.
-        service: The service whose spans were read; None for answers of this process.
+        service: The service whose spans were read. None for answers of this process.
         service_version: From the resource of the service that answered.
         tags: The application's own, such as ``{"tenant": "acme"}``.
     """
@@ -195,16 +201,15 @@ class Annotations(Value):
         """Return the annotations that are set, by the names of their attributes."""
         if _ANNOTATED.isdisjoint(self.__pydantic_fields_set__):
             return {}
-        named = {
-            attribute: value
-            for name, attribute in ANNOTATIONS.items()
-            if (value := getattr(self, name))
-        }
-        return (
-            {**named, **{TAG + key: value for key, value in self.tags.items()}}
-            if self.tags
-            else named
-        )
+        named: dict[str, str] = {}
+        for name, attribute in ANNOTATIONS.items():
+            value = getattr(self, name)
+            if value:
+                named[attribute] = value
+        if self.tags:
+            for key, value in self.tags.items():
+                named[TAG + key] = value
+        return named
 
 
 class EvaluationInput(Annotations):
@@ -214,20 +219,20 @@ class EvaluationInput(Annotations):
         response: The answer: text, or (offline only) a message, the messages of a conversation, or
             any JSON value. None is not the same as an empty text.
         response_form: ``json`` where the response is the JSON of the handler's own data, which has
-            no text in a field of a known name; None for other answers.
+            no text in a field of a known name. None for other answers.
         ground_truth: The reference answer: text, a list of texts of which the nearest counts, or
             any JSON value.
-        criteria: The criteria to score; empty means each evaluator's own.
-        context: What the agent was given; a list is one of documents.
+        criteria: The criteria to score. Empty means each evaluator's own.
+        context: What the agent was given. A list is one of documents.
         error_type: Class name of the exception that the handler raised instead of answering.
-        stream_end: How a streamed answer ended; None for answers that were not streamed.
-        cost: In USD; `duration_s` in seconds.
+        stream_end: How a streamed answer ended. None for answers that were not streamed.
+        cost: In USD. `duration_s` is in seconds.
         turns: How often the agent asked its model for this answer.
         finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
         conversation: The turns of a whole conversation, oldest first: inputs, or its messages. Then
             `response` and `prompt` are the last answer's and its question, `message_history` all
             before, `tool_calls` those of all turns, `usage`, `cost`, `duration_s` and `turns` sums,
-            unless they are set; None for one answer.
+            unless they are set. None for one answer.
         conversation_ends: The application says that the conversation is over with this answer.
     """
 
@@ -281,23 +286,22 @@ class EvaluationInput(Annotations):
     def _filled_from_turns(self) -> Self:
         if self.conversation is not None:
             made = conversation_fields(self.conversation)
-            completed(
-                self, {name: value for name, value in made.items() if getattr(self, name) is None}
-            )
+            unset = {name: value for name, value in made.items() if getattr(self, name) is None}
+            completed(self, unset)
         return self
 
     @model_validator(mode="before")
     @classmethod
     def _has_known_fields(cls, data: object) -> Any:
+        if not isinstance(data, Mapping):
+            return data
         known = names_of(cls)
-        for name in data if isinstance(data, Mapping) else ():
+        for name in data:
             if name not in known:
+                hint = f"; known: {', '.join(field_names(cls))}"
                 meant = nearest(name, field_names(cls), cutoff=0.6)
-                hint = (
-                    f"; known: {', '.join(field_names(cls))}"
-                    if meant is None
-                    else f" (did you mean {meant!r}?)"
-                )
+                if meant is not None:
+                    hint = f" (did you mean {meant!r}?)"
                 raise ValueError(f"unknown field {name!r}{hint}")
         return data
 
@@ -330,8 +334,9 @@ class EvaluationInput(Annotations):
         name = ROOTS.get(root)
         value = None if name is None else _plain(getattr(self, name))
         path = path.removesuffix(".")
-        for key in path.split(".") if path else ():
-            value = _plain(_step(value, key))
+        if path:
+            for key in path.split("."):
+                value = _plain(_step(value, key))
         return value
 
     @property
@@ -348,9 +353,9 @@ class EvaluationInput(Annotations):
 
 def _plain(value: object) -> Any:
     """Return our own values in their JSON form, so that paths mean the same everywhere."""
-    return (
-        value.model_dump(by_alias=True, exclude_unset=True) if isinstance(value, Value) else value
-    )
+    if isinstance(value, Value):
+        return value.model_dump(by_alias=True, exclude_unset=True)
+    return value
 
 
 def _step(value: object, key: str) -> Any:
@@ -368,7 +373,9 @@ def _text_of(value: object) -> str | None:
         content = value.get("content")
         texts = _texts_of(value.get("contentParts", value.get("content_parts")))
         if not texts and isinstance(content, list | tuple):
-            texts = ["".join(inner)] if (inner := _texts_of(content)) else []
+            inner_texts = _texts_of(content)
+            if inner_texts:
+                texts = ["".join(inner_texts)]
         value = texts[0] if texts else content
     return value if isinstance(value, str) else None
 
@@ -384,37 +391,41 @@ def _answer_among(messages: list[Any]) -> Any:
     """
     if not all(map(_is_message, messages)):
         return None
-    last = next(
-        (message for message in reversed(messages) if message["role"] not in _BETWEEN), None
-    )
-    return last if last is not None and last["role"] in _ANSWERING else None
+    for message in reversed(messages):
+        if message["role"] not in _BETWEEN:
+            return message if message["role"] in _ANSWERING else None
+    return None
 
 
 def _texts_of(parts: object) -> list[str]:
-    parts = parts if isinstance(parts, list | tuple) else ()
-    kinds = ("text", "output_text")
-    texts = [
-        part.get("text")
-        for part in parts
-        if isinstance(part, Mapping) and part.get("type") in kinds
-    ]
-    return [text for text in texts if isinstance(text, str)]
+    texts: list[str] = []
+    if not isinstance(parts, list | tuple):
+        return texts
+    for part in parts:
+        if isinstance(part, Mapping) and part.get("type") in ("text", "output_text"):
+            text = part.get("text")
+            if isinstance(text, str):
+                texts.append(text)
+    return texts
 
 
 def references_of(ground_truth: Any) -> list[Any]:
     """Return the reference answers: the first 100 of a list of texts, else the one value."""
-    is_list = isinstance(ground_truth, list | tuple) and all(
-        isinstance(item, str) for item in ground_truth
-    )
-    return list(ground_truth[:_MOST_REFERENCES]) if is_list and ground_truth else [ground_truth]
+    if not isinstance(ground_truth, list | tuple) or not ground_truth:
+        return [ground_truth]
+    if not all(isinstance(item, str) for item in ground_truth):
+        return [ground_truth]
+    return list(ground_truth[:_MOST_REFERENCES])
 
 
 @cache
 def names_of(model: type[Value]) -> frozenset[str]:
     """Return the names of a model's fields, in snake_case and camelCase."""
-    return frozenset(
-        name for key, field in model.model_fields.items() for name in (key, field.alias or key)
-    )
+    names = set(model.model_fields)
+    for field in model.model_fields.values():
+        if field.alias:
+            names.add(field.alias)
+    return frozenset(names)
 
 
 NO_GROUND_TRUTH: Final = "no ground truth"
@@ -463,22 +474,36 @@ def conversation_fields(turns: Sequence[EvaluationInput]) -> dict[str, Any]:
     A sum is set only if each turn has the value. Turns without an answer, like a final user
     message, do not count.
     """
-    answered = [
+    answered: Sequence[EvaluationInput] = [
         turn for turn in turns if turn.response is not None or turn.tool_calls or turn.error_type
-    ] or turns
+    ]
+    if not answered:
+        answered = turns
     fields: dict[str, Any] = {name: getattr(answered[-1], name) for name in _OF_ANSWER}
     for name in _NEWEST:
-        fields[name] = next(
-            (value for turn in reversed(turns) if (value := getattr(turn, name)) is not None), None
-        )
+        fields[name] = _newest_value(turns, name)
     for name in _SUMS:
         fields[name] = _sum([getattr(turn, name) for turn in answered])
-    usages = [turn.usage or Usage() for turn in answered]
-    usage = {name: _sum([getattr(part, name) for part in usages]) for name in Usage.model_fields}
-    fields["usage"] = construct(Usage, usage) if any(turn.usage for turn in answered) else None
-    fields["tool_calls"] = [call for turn in turns for call in turn.tool_calls or ()] or None
+    if any(turn.usage for turn in answered):
+        usages = [turn.usage or Usage() for turn in answered]
+        totals = {
+            name: _sum([getattr(used, name) for used in usages]) for name in Usage.model_fields
+        }
+        fields["usage"] = construct(Usage, totals)
+    calls: list[ToolCall] = []
+    for turn in turns:
+        calls.extend(turn.tool_calls or ())
+    fields["tool_calls"] = calls or None
     fields["message_history"] = list(_history(answered)) or None
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _newest_value(turns: Sequence[EvaluationInput], name: str) -> Any:
+    for turn in reversed(turns):
+        value = getattr(turn, name)
+        if value is not None:
+            return value
+    return None
 
 
 def _sum(parts: list[Any]) -> Any:
@@ -489,20 +514,18 @@ def _history(turns: Sequence[EvaluationInput]) -> Iterator[Message]:
     """Yield the messages before the last answer: the first turn's history, then turn by turn."""
     before = turns[0].message_history or []
     yield from before
+    last_question = None
+    if before and before[-1].role == "user":
+        last_question = before[-1].content
     for number, turn in enumerate(turns):
-        known = (
-            number == 0
-            and bool(before)
-            and before[-1].role == "user"
-            and before[-1].content == turn.prompt
-        )
-        if turn.prompt is not None and not known:
+        is_in_history = number == 0 and turn.prompt == last_question
+        if turn.prompt is not None and not is_in_history:
             yield construct(Message, {"role": "user", "content": turn.prompt})
         if turn is not turns[-1] and (turn.response_text or turn.tool_calls):
-            answer = {"role": "assistant", "content": turn.response_text or None}
-            yield construct(
-                Message, {**answer, "tool_calls": turn.tool_calls} if turn.tool_calls else answer
-            )
+            answer: dict[str, Any] = {"role": "assistant", "content": turn.response_text or None}
+            if turn.tool_calls:
+                answer["tool_calls"] = turn.tool_calls
+            yield construct(Message, answer)
 
 
 def turns_of_messages(messages: Sequence[Message]) -> Iterator[EvaluationInput]:
@@ -513,39 +536,49 @@ def turns_of_messages(messages: Sequence[Message]) -> Iterator[EvaluationInput]:
     Tool results are matched to calls by id, else in order. Messages before the first question are
     its history.
     """
-    first = next(
-        (number for number, message in enumerate(messages) if message.role == "user"), len(messages)
-    )
+    questions = (number for number, message in enumerate(messages) if message.role == "user")
+    first = next(questions, len(messages))
     before = list(messages[:first])
     turn: list[Message] = []
-    for message in [*messages[first:], None]:
-        if turn and (message is None or (message.role == "user" and turn[-1].role != "user")):
+    for message in messages[first:]:
+        if turn and message.role == "user" and turn[-1].role != "user":
             yield _turn_of(turn, before)
             before = []
             turn = []
-        if message is not None:
-            turn.append(message)
-    if before and first == len(messages):
+        turn.append(message)
+    if turn:
+        yield _turn_of(turn, before)
+    elif before:
         yield _turn_of(before, [])
 
 
 def _turn_of(messages: Sequence[Message], before: list[Message]) -> EvaluationInput:
-    texts: dict[bool, list[str]] = {True: [], False: []}
+    questions: list[str] = []
+    answers: list[str] = []
     calls: list[dict[str, Any]] = []
     for message in messages:
         calls += [dict(call) for call in message.tool_calls or ()]
         if message.role in _BETWEEN:
-            id = message.tool_call_id
-            waiting = (
-                call for call in calls if call["result"] is None and id in (None, call["id"])
-            )
-            if (call := next(waiting, None)) is not None:
-                call["result"] = message.content
-        elif message.content is not None and message.role in ("user", *_ANSWERING):
-            texts[message.role == "user"].append(message.content)
+            _set_result(calls, message)
+        elif message.content is not None and message.role == "user":
+            questions.append(message.content)
+        elif message.content is not None and message.role in _ANSWERING:
+            answers.append(message.content)
+    response: str | None = "\n\n".join(answers)
+    if not response and not calls:
+        response = None
     return EvaluationInput(
-        prompt="\n\n".join(texts[True]) or None,
-        response="\n\n".join(texts[False]) or ("" if calls else None),
+        prompt="\n\n".join(questions) or None,
+        response=response,
         tool_calls=[ToolCall(**call) for call in calls] or None,
         message_history=before or None,
     )
+
+
+def _set_result(calls: list[dict[str, Any]], message: Message) -> None:
+    """Set the content of a tool's message as the result of the first call that waits for it."""
+    id = message.tool_call_id
+    for call in calls:
+        if call["result"] is None and id in (None, call["id"]):
+            call["result"] = message.content
+            return

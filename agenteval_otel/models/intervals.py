@@ -1,5 +1,6 @@
-"""Intervals: how far a mean of scores in [0, 1], weighted by 1 / probability, may lie from the
-truth.
+"""Intervals: how far a mean of scores in [0, 1] may lie from the truth.
+
+The scores are weighted by 1 / probability.
 """
 
 from __future__ import annotations
@@ -98,40 +99,49 @@ class UnitMean(NamedTuple):
     @property
     def variance(self) -> float:
         """Return the variance by units without its bias, G / (G - 1) * between. Infinite for one."""
-        return self.between * self.units / (self.units - 1) if self.units > 1 else math.inf
+        if self.units <= 1:
+            return math.inf
+        return self.between * self.units / (self.units - 1)
 
     def estimate(self) -> Estimate:
         """Return the mean with its 95 % interval.
 
-        The interval is Wilson's (1927) with n = m (1 - m) / V, which for equal weights and pass/fail
-        scores is the number of scores, and which stays in [0, 1] and keeps its coverage near 0 and
-        1, where m +- z sqrt(V) does not. V is the variance by units where a unit has several
-        scores, and no less than if each were a unit. Where fewer than ten scores stand on the rarer
-        side V is itself a guess: n is then at most Kish's number, and the interval is Agresti's and
-        Coull's (1998). Wilson's holds 91 % there, such as of 50 scores of which 99 % pass.
+        The interval is Wilson's (1927) with n = m (1 - m) / V, which for equal weights and
+        pass/fail scores is the number of scores, and which stays in [0, 1] and keeps its coverage
+        near 0 and 1, where m +- z sqrt(V) does not. V is the variance by units where a unit has
+        several scores, and no less than if each were a unit. Where fewer than ten scores stand on
+        the rarer side V is itself a guess: n is then at most Kish's number, and the interval is
+        Agresti's and Coull's (1998). Wilson's holds 91 % there, such as of 50 scores of which 99 %
+        pass.
         """
         mean = min(1.0, max(0.0, self.mean))
         by_unit = self.variance if self.units < self.scores else self.between
         variance = max(self.apart, by_unit)
         kish = min(self.kish, self.kish_units)
         effective = mean * (1 - mean) / variance if variance > _NOTHING else kish
-        interval = wilson_interval
         if is_rare(mean, self.kish):
-            effective, interval = min(effective, kish), agresti_coull_interval
-        low, high = interval(mean, effective)
+            effective = min(effective, kish)
+            low, high = agresti_coull_interval(mean, effective)
+        else:
+            low, high = wilson_interval(mean, effective)
         return Estimate(mean, low, high, self.scores, effective, self.units, self.baseline)
 
 
 class WeightedSums:
-    """Running sums of scores in [0, 1], each a unit, from which mean and interval come without
-    keeping the scores.
+    """Running sums of scores in [0, 1], each a unit.
+
+    Mean and interval come from them without keeping the scores.
     """
 
     __slots__ = ("count", "w", "w2", "w2y", "w2y2", "wy")
 
     def __init__(self) -> None:
         self.count = 0
-        self.w = self.w2 = self.wy = self.w2y = self.w2y2 = 0.0
+        self.w = 0.0
+        self.w2 = 0.0
+        self.wy = 0.0
+        self.w2y = 0.0
+        self.w2y2 = 0.0
 
     def __repr__(self) -> str:
         return f"<WeightedSums count={self.count} w={self.w:g} wy={self.wy:g}>"
@@ -179,11 +189,8 @@ class UnitSums(WeightedSums):
         super().__init__()
         self._preferred = 0
         self._alone = 0
-        self._alone_squares = (
-            0.0,
-            0.0,
-            0.0,
-        )  # of those without a unit: w^2, w^2 score, w^2 score^2
+        # of those without a unit: w^2, w^2 score, w^2 score^2
+        self._alone_squares = (0.0, 0.0, 0.0)
         self._named_weight = 0.0
         self._kept: dict[Hashable, tuple[float, float]] = {}  # of each: weights, weighted scores
         self._mask = 0
@@ -232,15 +239,19 @@ class UnitSums(WeightedSums):
         ww, wy, yy = self._alone_squares
         kept = self._kept.values()
         of_kept = math.fsum(w for w, _ in kept)
-        scale = self._named_weight / of_kept if self._mask and of_kept else 1.0
+        scale = 1.0
+        if self._mask and of_kept:
+            scale = self._named_weight / of_kept
         squares = ww + scale * math.fsum(w * w for w, _ in kept)
         residuals = max(0.0, yy - 2 * rate * wy + rate * rate * ww)
         residuals += scale * math.fsum((y - rate * w) ** 2 for w, y in kept)
+        named_units = round(scale * len(kept))
+        baseline = self.count - self._preferred if self._preferred else None
         return mean._replace(
             between=residuals / (self.w * self.w),
             kish_units=self.w * self.w / squares,
-            units=min(self.count, self._alone + round(scale * len(kept))),
-            baseline=self.count - self._preferred if self._preferred else None,
+            units=min(self.count, self._alone + named_units),
+            baseline=baseline,
         )
 
     def _keep_half(self) -> None:
@@ -284,9 +295,12 @@ def wilson_interval(rate: float, count: float) -> tuple[float, float]:
         return 0.0, 1.0
     shift = Z95 * Z95 / count
     centre = (rate + shift / 2) / (1 + shift)
-    half = Z95 / (1 + shift) * math.sqrt(rate * (1 - rate) / count + shift / (4 * count))
+    variance = rate * (1 - rate) / count + shift / (4 * count)
+    half = Z95 / (1 + shift) * math.sqrt(variance)
     # The limits themselves meet the rate at 0 and 1; rounding must not lift them past it.
-    return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
+    low = min(rate, max(0.0, centre - half))
+    high = max(rate, min(1.0, centre + half))
+    return low, high
 
 
 def agresti_coull_interval(rate: float, count: float) -> tuple[float, float]:
@@ -303,4 +317,6 @@ def agresti_coull_interval(rate: float, count: float) -> tuple[float, float]:
     total = count + Z95 * Z95
     centre = (count * rate + Z95 * Z95 / 2) / total
     half = Z95 * math.sqrt(centre * (1 - centre) / total)
-    return min(rate, max(0.0, centre - half)), max(rate, min(1.0, centre + half))
+    low = min(rate, max(0.0, centre - half))
+    high = max(rate, min(1.0, centre + half))
+    return low, high

@@ -1,5 +1,6 @@
-"""JudgeCall: the outcome of a judge's call, and its observers, which are in the context: judges are
-shared.
+"""The outcome of a judge's call, and its observers.
+
+The observers are in the context, because judges are shared.
 """
 
 from __future__ import annotations
@@ -16,8 +17,13 @@ CACHED: Final = "cached"
 
 
 class JudgeUsage(Value):
-    """Usage of a judgement, with retries: `input_tokens` exclude cached tokens, `output_tokens`
-    include the model's thinking; `calls` counts the requests sent."""
+    """Usage of a judgement, with retries.
+
+    Attributes:
+        input_tokens: Without cached tokens.
+        output_tokens: With the model's thinking.
+        calls: How many requests were sent.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -32,11 +38,11 @@ class JudgeCall(NamedTuple):
     Attributes:
         judge: The judge with its guards.
         purpose: The names of the criteria.
-        outcome: ``answered``; ``cached``; ``budget``, ``budget_exhausted`` and ``breaker_open``
-            where a guard refused it; else how it failed (`judges.ERROR_TYPES`, ``cancelled``, or a
-            class's name).
+        outcome: ``answered`` or ``cached``. It is ``budget``, ``budget_exhausted`` or
+            ``breaker_open`` where a guard refused the call. Otherwise it tells how the call failed
+            (`judges.ERROR_TYPES`, ``cancelled``, or a class's name).
         was_sent: Whether a call was made.
-        usage: What the provider counted; None where it did not say.
+        usage: What the provider counted. None where it did not say.
         cost_usd: None where the price is not known.
     """
 
@@ -56,14 +62,21 @@ class JudgeCall(NamedTuple):
     @property
     def error_type(self) -> str | None:
         """Return the error of a call that was sent. Return None if it succeeded or was not sent."""
-        return self.outcome if self.was_sent and self.outcome != ANSWERED else None
+        if not self.was_sent or self.outcome == ANSWERED:
+            return None
+        return self.outcome
 
 
 class Judgement(Value):
-    """The model that judged a result (the provider's name for it, else the requested one) and its
-    usage. Tokens and cost are set on the first of the call's criteria only, and None if unknown.
-    `left_out_chars` is the number of characters of the case that the judge was not shown;
-    `untrusted` means that `judge_health` no longer trusts the judge on this criterion."""
+    """The model that judged a result, and its usage.
+
+    Tokens and cost are set on the first of the call's criteria only, and None if unknown.
+
+    Attributes:
+        model: The provider's name for it, else the requested one.
+        left_out_chars: The number of characters of the case that the judge was not shown.
+        untrusted: `judge_health` no longer trusts the judge on this criterion.
+    """
 
     model: str = ""
     response_id: str | None = None
@@ -79,8 +92,9 @@ class Judgement(Value):
 
 
 class CallObserver(Protocol):
-    """Observes every judge call, on the event loop, so it must not block; its exceptions are
-    suppressed.
+    """Observes every judge call.
+
+    It runs on the event loop, so it must not block. Its exceptions are suppressed.
     """
 
     def on_call(self, call: JudgeCall) -> None:

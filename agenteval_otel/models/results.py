@@ -86,9 +86,9 @@ class Score(Value):
 
     Attributes:
         value: On the criterion's scale: boolean, number or category.
-        label: Category for the telemetry; derived from `passed` when left out.
+        label: Category for the telemetry. Derived from `passed` when left out.
         passed: The evaluator's own verdict, where it has one.
-        reasoning: Free text; content, so exported only with content capture on.
+        reasoning: Free text. It is content, so exported only with content capture on.
         reason_code: A word of the evaluator's closed list, safe to export.
         metadata: Evaluator-specific facts, kept with the stored result.
     """
@@ -141,27 +141,27 @@ class EvaluationResult(Value):
     """One score, skip or failure of one criterion by one evaluator: exactly one of the three.
 
     Attributes:
-        score: Raw score on the criterion's scale; None for skips and failures.
-        error: What broke; set for failures only. `error_type` is its low-cardinality word.
-        skip_reason: Why the evaluator abstained; set for skips only. Its `reason_code` is then one
+        score: Raw score on the criterion's scale. None for skips and failures.
+        error: What broke. Set for failures only. `error_type` is its low-cardinality word.
+        skip_reason: Why the evaluator abstained. Set for skips only. Its `reason_code` is then one
             of `NoScoreReason`.
-        normalized: The score moved to [0, 1], higher is better; None where the scale has no such
+        normalized: The score moved to [0, 1], higher is better. None where the scale has no such
             form.
         evaluator_kind: ``deterministic``, ``llm_judge``, ``embedding``, ``human`` or
             ``application``.
         calls_model: The evaluator asked a model, so its time and its span are worth showing.
         shadow: The evaluator is tried: the result counts in no overall score, objective, alert or
             verdict.
-        probability: Inclusion probability of this response for this evaluator; None when unknown.
+        probability: Inclusion probability of this response for this evaluator. None when unknown.
         least_probability: The least one that an answer of the agent can have, where this response's
             is more than twice as high: it was preferred, and tells little of most answers. None for
             all others, and where it is unknown.
         probability_given_sampled: What the evaluator adds to it (a spend limit that lets through a
-            share of the calls); None when unknown. The runner multiplies it into `probability`; not
-            dumped.
+            share of the calls). None when unknown. The runner multiplies it into `probability`. It
+            is not dumped.
         sampling_reason: Why this evaluator was run, if that was decided separately from the
             response's sampling.
-        judgement: Which model judged, and what that took; for the telemetry, not dumped.
+        judgement: Which model judged, and what that took. It is for the telemetry and not dumped.
     """
 
     criterion_name: str
@@ -212,9 +212,13 @@ class EvaluationResult(Value):
             value = ""
         else:
             value = str(self.score)
-        outcome = self.status if self.status != "scored" else self.label or self.status
+        outcome: str = self.status
+        if outcome == "scored" and self.label:
+            outcome = self.label
+        if value == outcome:
+            value = ""
         why = self.error or self.skip_reason or self.reasoning or self.reason_code or ""
-        cells = (self.criterion_name, outcome, "" if value == outcome else value, why)
+        cells = (self.criterion_name, outcome, value, why)
         return tuple(
             printable(brief(cell, limit)) for cell, limit in zip(cells, _WIDTHS, strict=True)
         )  # type: ignore[return-value]
@@ -253,8 +257,9 @@ class EvaluationResult(Value):
 
 
 class RunError(Value):
-    """An evaluator or storage provider that raised, by its label; what else the originals say (a
-    stack) is kept.
+    """An evaluator or storage provider that raised, by its label.
+
+    What else the originals say (a stack) is kept.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -281,19 +286,20 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
     """All results of one input, with the weighted overall score.
 
     Attributes:
-        overall_score: Weighted mean of the normalized scores, 0 worst to 1 best; None when nothing
+        overall_score: Weighted mean of the normalized scores, 0 worst to 1 best. None when nothing
             could be averaged.
         timestamp: Milliseconds since the epoch, end of the run.
-        input_snapshot: The whole input offline; monitored answers only with content capture on.
-        span: The evaluated span; None when there was none.
+        input_snapshot: The whole input offline. For monitored answers it is set only with content
+            capture on.
+        span: The evaluated span. None when there was none.
         call_id: The answer's own id, 16 hexadecimal digits: other results of the same answer have
             it too, and another answer of the span has another one. None offline.
-        response_ended_ns: When the answer was complete, nanoseconds since the epoch; of a whole
-            conversation its last turn.
+        response_ended_ns: When the answer was complete, nanoseconds since the epoch. For a whole
+            conversation, when its last turn was.
         late: Why the results came later than others of their time: the answer waited for an
             off-peak window or batch, or for its ground truth.
         sampling_scope: ``received`` where the probability is relative to what this process saw,
-            because sampling before it is unknown; else None.
+            because sampling before it is unknown. Otherwise None.
         sampling_clustered: The handler has more than eight calls in one trace, which are sampled
             together: intervals that take them for independent are too narrow.
         replayed: A recorded answer was scored again: the result is in no live metric.
@@ -348,18 +354,13 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
         return f"<AggregatedEvaluationResult {self._overall}: {brief(outcomes, _LINE)}>"
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
+        rows = [result._cells() for result in self.results]
         evaluators = {result.evaluator_id for result in self.results}
-        errors = [
-            (
-                error.evaluator_type or "run",
-                "error",
-                "",
-                printable(brief(error.message, _WIDTHS[-1])),
-            )
-            for error in self.run_errors or ()
-            if error.evaluator_type not in evaluators
-        ]
-        return [*(result._cells() for result in self.results), *errors]
+        for error in self.run_errors or ():
+            if error.evaluator_type not in evaluators:
+                message = printable(brief(error.message, _WIDTHS[-1]))
+                rows.append((error.evaluator_type or "run", "error", "", message))
+        return rows
 
     @property
     def _overall(self) -> str:
@@ -368,13 +369,11 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
     @field_validator("input_snapshot", mode="before")
     @classmethod
     def _of_another_version(cls, value: object) -> Any:
+        if not isinstance(value, Mapping):
+            return value
         # Results that were stored have to load, whatever fields their inputs had.
         known = names_of(EvaluationInput)
-        return (
-            {name: item for name, item in value.items() if name in known}
-            if isinstance(value, Mapping)
-            else value
-        )
+        return {name: field for name, field in value.items() if name in known}
 
     @property
     def module(self) -> str | None:
@@ -382,9 +381,9 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
 
         Otherwise return the agent.
         """
-        return (
-            self.agent if self.input_snapshot is None else self.input_snapshot.module or self.agent
-        )
+        if self.input_snapshot is None:
+            return self.agent
+        return self.input_snapshot.module or self.agent
 
     @property
     def _unit_ids(self) -> dict[str, str | None]:
@@ -400,16 +399,19 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
         Results of evaluators that raised are in ``runErrors`` only. Skipped results are
         left out.
         """
-        snapshot = self.input_snapshot
+        snapshot = None
+        if self.input_snapshot is not None:
+            snapshot = self.input_snapshot.model_dump(
+                mode="json", by_alias=True, exclude_unset=True
+            )
+        run_errors = [error.model_dump(by_alias=True) for error in self.run_errors or ()]
         optional = {
             "overallScore": self.overall_score,
             "agentId": self.agent_id,
             "sessionId": self.session_id,
             "evaluationConfigSnapshot": self.evaluation_config_snapshot,
-            "inputSnapshot": snapshot
-            and snapshot.model_dump(mode="json", by_alias=True, exclude_unset=True),
-            "runErrors": [error.model_dump(by_alias=True) for error in self.run_errors or ()]
-            or None,
+            "inputSnapshot": snapshot,
+            "runErrors": run_errors or None,
         }
         results = [
             result for result in self.results if not result.raised and not result.skip_reason

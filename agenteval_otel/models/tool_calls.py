@@ -74,8 +74,8 @@ WORDS: Final = frozenset({
 
 _FIELDS: Final = {"name": NAMES, "arguments": ARGUMENTS, "result": CALL_RESULTS, "id": IDS}
 _OTHER_FORMS: Final = frozenset(
-    {word for words in _FIELDS.values() for word in words} - _FIELDS.keys()
-) | {*CALL_FIELDS, *FUNCTIONS}
+    {*NAMES, *ARGUMENTS, *CALL_RESULTS, *IDS, *CALL_FIELDS, *FUNCTIONS}
+).difference(_FIELDS)
 
 
 def is_result_kind(kind: str) -> bool:
@@ -85,11 +85,11 @@ def is_result_kind(kind: str) -> bool:
 
 def says_failed(result: Mapping[str, Any]) -> bool:
     """Tell whether a result says that its tool failed: by a flag, its status or its kind."""
-    return (
-        any(result.get(name) is True for name in ERROR_FLAGS)
-        or any(_is_in(result.get(name), FAILED_STATUSES) for name in STATUSES)
-        or any(_is_in(result.get(name), FAILED_KINDS) for name in ("type", "part_kind"))
-    )
+    if any(result.get(name) is True for name in ERROR_FLAGS):
+        return True
+    if any(_is_in(result.get(name), FAILED_STATUSES) for name in STATUSES):
+        return True
+    return any(_is_in(result.get(name), FAILED_KINDS) for name in ("type", "part_kind"))
 
 
 def _is_in(value: object, words: frozenset[str]) -> bool:
@@ -112,7 +112,8 @@ def fields_of_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
             elif isinstance(inner, Mapping):
                 fields |= inner
     for name, words in _FIELDS.items():
-        value = next((fields[word] for word in words if fields.get(word) is not None), None)
+        values = (fields[word] for word in words if fields.get(word) is not None)
+        value = next(values, None)
         if value is not None:
             fields[name] = value
     return fields

@@ -1,5 +1,6 @@
-"""Value: the base of all frozen values; `construct` and `copy_with` skip the validation, for fields
-that are valid.
+"""`Value`, the base of all frozen values.
+
+`construct` and `copy_with` skip the validation, for fields that are valid.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ def by_name(
     names = [name for name, field in model.model_fields.items() if field.kw_only is False]
     positional = dict(zip(names, args, strict=False))
     if len(args) > len(names) or positional.keys() & fields.keys():
-        needed = [
-            name
-            for name, field in model.model_fields.items()
-            if field.is_required() and name not in names
-        ]
-        keywords = needed or [next(name for name in field_names(model) if name not in names)]
+        keywords: list[str] = []
+        for name, field in model.model_fields.items():
+            if field.is_required() and name not in names:
+                keywords.append(name)
+        if not keywords:
+            keywords = [next(name for name in field_names(model) if name not in names)]
         example = ", ".join([*names, *(f"{name}=..." for name in keywords)])
         raise TypeError(
             f"{model.__name__} takes its fields by keyword: {model.__name__}({example})"
@@ -64,7 +65,9 @@ class Value(BaseModel):
     if not TYPE_CHECKING:  # type checkers take the signature from the fields
 
         def __init__(self, *args, **fields):
-            super().__init__(**(by_name(type(self), args, fields) if args else fields))
+            if args:
+                fields = by_name(type(self), args, fields)
+            super().__init__(**fields)
 
         __init__.__pydantic_base_init__ = True  # validation need not call it
 
@@ -76,7 +79,8 @@ def construct(model: type[V], fields: dict[str, Any]) -> V:
     answer makes about ten.
     """
     defaults, allows_extra = _shape_of(model)
-    return _assembled(model, defaults | fields, set(fields), {} if allows_extra else None, None)
+    extra: dict[str, Any] | None = {} if allows_extra else None
+    return _assembled(model, defaults | fields, set(fields), extra, None)
 
 
 def copy_with(value: V, changes: dict[str, Any]) -> V:
@@ -191,18 +195,20 @@ def _copied(value: object, depth: int, known: dict[int, Any]) -> Any:
     if id(value) in known:  # the same in two places, or within itself
         return known[id(value)]
     if isinstance(value, dict):
-        mapping = known[id(value)] = {}
+        mapping: dict[Any, Any] = {}
+        known[id(value)] = mapping
         mapping.update({key: _copied(item, depth - 1, known) for key, item in dict.items(value)})
         return mapping
     if isinstance(value, list):
-        items = known[id(value)] = []
+        items: list[Any] = []
+        known[id(value)] = items
         items.extend([_copied(item, depth - 1, known) for item in list.__iter__(value)])
         return items
     if isinstance(value, set):
         return set(value)
     if isinstance(value, tuple):
         return tuple(_copied(item, depth - 1, known) for item in value)
-    fields = {name: getattr(value, name) for name in value.model_fields_set}
-    return copy_with(
-        value, {name: _copied(item, depth - 1, known) for name, item in fields.items()}
-    )
+    fields = {
+        name: _copied(getattr(value, name), depth - 1, known) for name in value.model_fields_set
+    }
+    return copy_with(value, fields)

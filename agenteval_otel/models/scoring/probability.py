@@ -1,5 +1,6 @@
-"""Inclusion probabilities: how likely it was that a response was evaluated by an evaluator; its
-weight is w = 1 / p.
+"""Inclusion probabilities: how likely it was that a response was evaluated by an evaluator.
+
+The weight of a response is w = 1 / p.
 
 Everything that thins the traffic contributes a probability above 0 up to 1, and this module alone
 combines them. None is unknown, never 1, and whatever is combined with it is unknown too.
@@ -28,14 +29,15 @@ class SamplingDecision(NamedTuple):
     """Whether, how likely, why.
 
     Attributes:
-        sampled: Evaluate this response; while unsettled, only if the sampler turns out to apply.
-        probability: Inclusion probability relative to the responses that this process saw; None
+        sampled: Evaluate this response. While the decision is unsettled, this holds only if the
+            sampler turns out to apply.
+        probability: Inclusion probability relative to the responses that this process saw. None
             when unknown.
         reason: A short word for the telemetry.
         outcome: How the call is counted when it is not sampled.
-        applies: The sampler decides on this response; false for a rule that does not match.
+        applies: The sampler decides on this response. False for a rule that does not match.
         settled: The decision is final, whatever becomes known later.
-        randomness: The randomness used, if not the context's; evaluators' own rates use it too.
+        randomness: The randomness used, if not the context's. Evaluators' own rates use it too.
     """
 
     sampled: bool
@@ -54,7 +56,11 @@ def known(value: object, *, sampled: bool = True) -> float | None:
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if 0.0 < value <= 1.0 or (value == 0.0 and not sampled) else None
+    if 0.0 < value <= 1.0:
+        return value
+    if value == 0.0 and not sampled:
+        return value
+    return None
 
 
 def probability_of(decision: SamplingDecision) -> float | None:
@@ -84,16 +90,15 @@ def independent(*probabilities: float | None) -> float | None:
 
 
 def union(probabilities: Iterable[float | None]) -> float | None:
-    """Return max(p_i): the response was selected by any of several choices with the same
-    randomness.
+    """Return max(p_i): any of several choices by the same randomness took the response.
 
-    None if there are no choices, or if one probability is unknown and no other one is 1.
+    Return None if there are no choices, or if one probability is unknown and no other one is 1.
     """
     everything = list(probabilities)
-    largest = max(
-        (probability for probability in everything if probability is not None), default=None
-    )
-    return largest if None not in everything or largest == 1.0 else None
+    numbers = [probability for probability in everything if probability is not None]
+    largest = max(numbers, default=None)
+    is_known = len(numbers) == len(everything) or largest == 1.0
+    return largest if is_known else None
 
 
 def of_threshold(threshold: int) -> float | None:

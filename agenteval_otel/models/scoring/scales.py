@@ -41,8 +41,9 @@ _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", 
 
 
 class AgentDockCriteria(EvaluationCriteria):
-    """A criterion of AgentDock's form of configuration (``evaluatorConfigs``), read as AgentDock
-    reads it.
+    """A criterion of AgentDock's form of configuration, read as AgentDock reads it.
+
+    The form is ``evaluatorConfigs``.
 
     On ``numeric`` a number above 1 up to 100 is a percentage, and a number outside of any scale
     stays out of the overall score instead of being an error.
@@ -170,9 +171,8 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
 def _finite(score: int | float) -> float | None:
     try:
         number = float(score)
-    except (
-        Exception
-    ):  # a whole number beyond the largest float, or a number of the user's own class that raises
+    except Exception:
+        # A whole number beyond the largest float, or a number of the user's own class that raises.
         return None
     return number if math.isfinite(number) else None
 
@@ -181,7 +181,9 @@ def _normalize_range(number: float, minimum: float, maximum: float) -> float | N
     if not minimum <= number <= maximum or minimum == maximum:
         return None
     if not math.isfinite(maximum - minimum):  # halves of the largest floats still subtract
-        number, minimum, maximum = number / 2, minimum / 2, maximum / 2
+        number = number / 2
+        minimum = minimum / 2
+        maximum = maximum / 2
     return (number - minimum) / (maximum - minimum)
 
 
@@ -298,8 +300,9 @@ RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the
 
 
 def rating_of(score: ScoreValue | None) -> str:
-    """Return the word for a score on the scale from 1 to 5, rounded up. Above 0 up to 1 is the
-    first word.
+    """Return the word for a score on the scale from 1 to 5, rounded up.
+
+    Above 0 up to 1 is the first word.
 
     Everything else is ``Inconclusive``. The word does not imply a verdict, which depends on the
     threshold.
