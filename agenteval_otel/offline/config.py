@@ -1,5 +1,6 @@
-"""`EvaluationRunConfig`: the evaluators and settings of a run, checked as a whole before anything
-runs.
+"""`EvaluationRunConfig`: the evaluators and settings of a run.
+
+They are checked as a whole before anything runs.
 """
 
 from __future__ import annotations
@@ -48,8 +49,9 @@ from agenteval_otel.storage import EvaluationStorageProvider
 
 
 class RunModel(BaseModel, metaclass=FriendlyErrors):
-    """A frozen model that knows its fields in snake_case and camelCase; errors name the path of the
-    wrong field.
+    """Knows its fields in snake_case and camelCase, and is frozen.
+
+    Errors name the path of the wrong field.
     """
 
     model_config = ConfigDict(
@@ -107,8 +109,9 @@ def as_input(value: object, *, path: str = "evaluation_input") -> EvaluationInpu
 
 
 class EvaluatorSelection(NamedTuple):
-    """The evaluators that run, in configured order, and the labels of those that do not, with the
-    reason.
+    """Holds the evaluators that run, in configured order.
+
+    `left_out` has the labels of those that do not run, with the reason.
     """
 
     evaluators: tuple[Evaluator, ...]
@@ -116,26 +119,26 @@ class EvaluatorSelection(NamedTuple):
 
 
 class EvaluationRunConfig(RunModel):
-    """What to run; an instance is checked, and can be run.
+    """Holds what to run. An instance is checked, and can be run.
 
     Attributes:
-        plugins: Modules that are imported before types are looked up; entry points by their name.
+        plugins: Modules that are imported before types are looked up, entry points by their name.
         evaluators: Instances, functions or ``{type: ..., field: ...}`` mappings.
         evaluator_configs: AgentDock's form, instead of `evaluators`: ``{type, config}``, or
             ``{type, rules}``.
         criteria: Used when the input names none. Without any, each evaluator uses its own.
         aggregation: Computes the overall score: an `Aggregation`, its type's name or a mapping.
-        execution: Evaluators with one of these executions only; all when empty.
-        tags: Evaluators with at least one of these tags only; all when empty.
+        execution: Evaluators with one of these executions only. All when empty.
+        tags: Evaluators with at least one of these tags only. All when empty.
         storage: Saves the result: a storage provider, its type's name, a mapping, or anything with
             ``async save_result(aggregated)``. In JSON ``storageProvider``.
-        ground_truth: A store that gives inputs without a ground truth theirs; an instance or a
+        ground_truth: A store that gives inputs without a ground truth theirs. An instance or a
             mapping.
         metadata: Copied into the result's metadata.
-        escalation: Decides from the other evaluators' results which inputs the expensive ones see;
-            all by default.
-        redactors: Applied to the inputs of evaluators that call a model and to stored results:
-            instances or ``{type: ...}`` mappings; an empty list for none. The returned result is
+        escalation: Decides from the other evaluators' results which inputs the expensive ones see.
+            All by default.
+        redactors: Applied to the inputs of evaluators that call a model and to stored results.
+            Instances or ``{type: ...}`` mappings, an empty list for none. The returned result is
             not redacted.
 
     Raises:
@@ -235,7 +238,10 @@ class EvaluationRunConfig(RunModel):
 
         An empty list takes all.
         """
-        known = sorted({tag for evaluator in self.evaluators for tag in evaluator.tags})
+        tags_of_evaluators: set[str] = set()
+        for evaluator in self.evaluators:
+            tags_of_evaluators.update(evaluator.tags)
+        known = sorted(tags_of_evaluators)
         for index, tag in enumerate(self.tags):
             if tag not in known:
                 wrong = f"no evaluator has the tag {tag!r}{known_choices(tag, known)}"
@@ -274,20 +280,24 @@ class EvaluationRunConfig(RunModel):
         field_names = set(type(self).model_fields) - {"evaluator_configs"}
         if self.evaluator_configs is not None:  # AgentDock does not know our fields
             field_names = self.model_fields_set - {"evaluators"}
-        known = type(self).model_fields
-        names = {
-            known[name].serialization_alias or name if info.by_alias else name
-            for name in field_names
-        }
+        names = field_names
+        if info.by_alias:
+            known = type(self).model_fields
+            names = {known[name].serialization_alias or name for name in field_names}
         kept = {name: value for name, value in fields.items() if name in names}
-        return kept if (info.context or {}).get("secrets") else mask(kept)
+        shows_secrets = (info.context or {}).get("secrets")
+        return kept if shows_secrets else mask(kept)
 
 
 def _check_fields(criteria: object) -> None:
     """Refuse unknown fields, which values otherwise ignore: in a configuration they are typos."""
     known = {name: field.alias or name for name, field in EvaluationCriteria.model_fields.items()}
-    for index, entry in enumerate(criteria if isinstance(criteria, list | tuple) else ()):
-        for name in entry if isinstance(entry, Mapping) else ():
+    if not isinstance(criteria, list | tuple):
+        return
+    for index, entry in enumerate(criteria):
+        if not isinstance(entry, Mapping):
+            continue
+        for name in entry:
             if name not in known and name not in known.values():
                 raise ConfigurationError(
                     f"unknown field{known_choices(name, known)}", path=f"criteria[{index}].{name}"

@@ -1,5 +1,6 @@
-"""`run_evaluation`, and batches with their progress: the same runner as for live answers, so scores
-cannot differ.
+"""`run_evaluation`, and batches with their progress.
+
+They use the same runner as for live answers, so scores cannot differ.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ _REWRITTEN_EVERY_S = 0.1
 
 
 class OfflineRun:
-    """One configuration at work, for one input or for many.
+    """Evaluates one input or many by one configuration.
 
-    Belongs to one event loop; `close` ends its threads, unless they are those of an `executor`
+    It belongs to one event loop. `close` ends its threads, unless they are those of an `executor`
     that was given.
     """
 
@@ -101,9 +102,8 @@ class OfflineRun:
         config.check_input(evaluation_input)
         snapshot = snapshot_of(evaluation_input)
         if not config.is_strict and snapshot.criteria:
-            snapshot = copy_with(
-                snapshot, {"criteria": AgentDockCriteria.reading(snapshot.criteria)}
-            )
+            criteria = AgentDockCriteria.reading(snapshot.criteria)
+            snapshot = copy_with(snapshot, {"criteria": criteria})
         started_ns = time.time_ns()
         tick = time.perf_counter_ns()
         token = CURRENT.set(EVALUATING)
@@ -112,9 +112,8 @@ class OfflineRun:
             snapshot = await with_ground_truth(snapshot, config.ground_truth, failures.append)
             # Every input of a run is evaluated; what its configuration passes over lowers that of
             # single criteria.
-            outcome = await self.runner.run(
-                snapshot, probability=None if config.escalation is None else 1.0
-            )
+            probability = None if config.escalation is None else 1.0
+            outcome = await self.runner.run(snapshot, probability=probability)
         finally:
             CURRENT.reset(token)
         outcome.results[:] = map(_weighted, outcome.results)
@@ -147,20 +146,20 @@ class OfflineRun:
             Exception,
             SystemExit,
         ) as error:  # a client of the user's own: the results are not lost with it
+            earlier = aggregated.run_errors or ()
             failed = _error_of("StorageProvider", error)
-            return copy_with(aggregated, {"run_errors": (*(aggregated.run_errors or ()), failed)})
+            return copy_with(aggregated, {"run_errors": (*earlier, failed)})
         return aggregated
 
 
 async def run_evaluation(
     evaluation_input: InputLike, config: EvaluationRunConfig | None = None, **fields: Any
 ) -> AggregatedEvaluationResult:
-    """Evaluate one input with the configured evaluators, on the running event loop. The result
-    holds a snapshot of it.
+    """Evaluate one input with the configured evaluators, on the running event loop.
 
-    The input is an `EvaluationInput`, or a mapping of its fields. `fields` are those of an
-    `EvaluationRunConfig`, such as ``evaluators=[...]``, where none is given. Code without an event
-    loop calls `run_evaluation_sync`.
+    The result holds a snapshot of the input. The input is an `EvaluationInput`, or a mapping of its
+    fields. `fields` are those of an `EvaluationRunConfig`, such as ``evaluators=[...]``, where none
+    is given. Code without an event loop calls `run_evaluation_sync`.
 
     Results are in configured order. What raises (an evaluator, the storage, the aggregation) leaves
     an entry in `run_errors`, and the others continue. Evaluators that block run on a thread.
@@ -192,8 +191,9 @@ def _config_of(config: EvaluationRunConfig | None, fields: dict[str, Any]) -> An
 
 
 def _weighted(result: EvaluationResult) -> EvaluationResult:
-    """Return the result with the probability that only its evaluator knows of, such as a spend
-    limit's. All inputs are evaluated.
+    """Return the result with the probability that only its evaluator knows of.
+
+    It is, for example, a spend limit's. All inputs are evaluated.
     """
     if result.probability is not None or result.probability_given_sampled == 1.0:
         return result
@@ -209,10 +209,10 @@ def _for_models(config: EvaluationRunConfig) -> Redaction:
 
     It cuts texts first, as live, or at the larger limit of an evaluator.
     """
-    shown = (getattr(evaluator, "max_field_chars", 0) for evaluator in config.selection.evaluators)
-    return Redaction(
-        config.redactors, _redaction_failed, shorten=partial(cap, limit=max(CAP_CHARS, *shown))
-    )
+    limit = CAP_CHARS
+    for evaluator in config.selection.evaluators:
+        limit = max(limit, getattr(evaluator, "max_field_chars", 0))
+    return Redaction(config.redactors, _redaction_failed, shorten=partial(cap, limit=limit))
 
 
 def _redaction_failed(redactor: str, error: BaseException) -> None:
@@ -239,8 +239,9 @@ async def run_evaluations(
     progress: bool = False,
     answer: Answer | None = None,
 ) -> list[AggregatedEvaluationResult]:
-    """Evaluate all inputs, on the running event loop. Return one result for each input, in the
-    order of the inputs.
+    """Evaluate all inputs, on the running event loop.
+
+    Return one result for each input, in the order of the inputs.
 
     What is wrong with the items of a list is raised before anything runs. An item that a lazy
     iterable gives costs only its own result: the error is in its `run_errors`, under the label
@@ -279,21 +280,20 @@ async def run_evaluations(
 
         def finished(position: int, aggregated: AggregatedEvaluationResult) -> None:
             nonlocal broken
-            broken += bool(aggregated.run_errors) or any(
-                result.error for result in aggregated.results
-            )
+            has_errors = any(result.error for result in aggregated.results)
+            broken += bool(aggregated.run_errors) or has_errors
             shown.advance(broken)
             if keep_results:
                 results[position] = aggregated
             if on_result is not None:
                 on_result(position, aggregated)
 
+        tasks = concurrency if total is None else min(concurrency, total)
+        most_behind = _MOST_BEHIND * concurrency
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(concurrency if total is None else min(concurrency, total)):
-                    group.create_task(
-                        _evaluate(waiting, run, finished, running, _MOST_BEHIND * concurrency)
-                    )
+                for _ in range(tasks):
+                    group.create_task(_evaluate(waiting, run, finished, running, most_behind))
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None  # the first one ended the others
     return [results[position] for position in sorted(results)]
@@ -303,9 +303,8 @@ def _accepted(inputs: Iterable[InputLike], concurrency: int) -> Iterable[InputLi
     if type(concurrency) is not int or not 1 <= concurrency <= _MOST_AT_ONCE:
         expected = f"expected a whole number from 1 to {_MOST_AT_ONCE}"
         raise ConfigurationError(f"{expected}, found {str(concurrency)[:40]}", path="concurrency")
-    if not isinstance(inputs, Iterable) or isinstance(
-        inputs, str | bytes | Mapping | EvaluationInput
-    ):
+    is_one_input = isinstance(inputs, str | bytes | Mapping | EvaluationInput)
+    if is_one_input or not isinstance(inputs, Iterable):
         raise ConfigurationError(
             f"expected EvaluationInputs, found {type(inputs).__name__}", path="inputs"
         )
@@ -360,9 +359,11 @@ async def _evaluate(
     most_behind: int,
 ) -> None:
     for position, evaluation_input in waiting:
-        over = running[position] = asyncio.Event()
+        over = asyncio.Event()
+        running[position] = over
         try:
-            aggregated = await run.evaluate(as_input(evaluation_input, path=f"inputs[{position}]"))
+            checked = as_input(evaluation_input, path=f"inputs[{position}]")
+            aggregated = await run.evaluate(checked)
         except (
             Exception
         ) as error:  # this input's own: the configuration was checked when it was built
@@ -372,7 +373,10 @@ async def _evaluate(
         finished(position, aggregated)
         # inputs that need no waiting would hold the loop to the last of them
         await asyncio.sleep(0)
-        while running and position - (oldest := next(iter(running))) >= most_behind:
+        while running:
+            oldest = next(iter(running))
+            if position - oldest < most_behind:
+                break
             # results of its successors may have to be kept until it is over
             await running[oldest].wait()
 
@@ -388,8 +392,9 @@ def _failed(
 
 
 class Progress:
-    """Counts evaluated inputs on stderr, with the time that is left: on a terminal in one line that
-    is rewritten, else in a line every 10 s.
+    """Counts evaluated inputs on stderr, with the time that is left.
+
+    On a terminal it is one line that is rewritten, else a line every 10 s.
 
     Args:
         total: How many there are. None where that is unknown.
@@ -419,25 +424,30 @@ class Progress:
             self._rewrites = self._stream is not None and self._stream.isatty()
         self._done = 0
         self._clock = clock
-        self._began = self._written = clock()
+        self._began = clock()
+        self._written = self._began
 
     def advance(self, failed: int) -> None:
         """Count one more input as evaluated. `failed` is how many had failures so far."""
         self._done += 1
         now = self._clock()
-        if now - self._written < (_REWRITTEN_EVERY_S if self._rewrites else _LINE_EVERY_S):
+        interval_s = _REWRITTEN_EVERY_S if self._rewrites else _LINE_EVERY_S
+        if now - self._written < interval_s:
             return
         self._written = now
         elapsed_s = now - self._began
         of_total = "" if self._total is None else f" of {self._total:,}"
-        parts = [
-            f"{self._done:,}{of_total} {self._what}",
-            self._left_in_words(elapsed_s),
-            f"{failed:,} with failures" if failed else "",
-            f"{self._done / elapsed_s:,.1f} a second",
-            self._more(),
-        ]
-        self._write(self._fitting([part for part in parts if part]))
+        parts = [f"{self._done:,}{of_total} {self._what}"]
+        time_left = self._left_in_words(elapsed_s)
+        if time_left:
+            parts.append(time_left)
+        if failed:
+            parts.append(f"{failed:,} with failures")
+        parts.append(f"{self._done / elapsed_s:,.1f} a second")
+        more = self._more()
+        if more:
+            parts.append(more)
+        self._write(self._fitting(parts))
 
     def _left_in_words(self, elapsed_s: float) -> str:
         share = self._done / self._total if self._total else self._share()
@@ -471,6 +481,9 @@ class Progress:
         if self._stream is not None:
             # closed meanwhile: no reason to end a batch
             with contextlib.suppress(OSError, ValueError):
-                width = self._width() if self._rewrites else 0
-                self._stream.write(f"{line[:width]:<{width}}\r" if self._rewrites else f"{line}\n")
+                if self._rewrites:
+                    width = self._width()
+                    self._stream.write(f"{line[:width]:<{width}}\r")
+                else:
+                    self._stream.write(f"{line}\n")
                 self._stream.flush()

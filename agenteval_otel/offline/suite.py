@@ -27,15 +27,16 @@ from agenteval_otel.runtime.text import brief
 
 _LINE = 100
 _SHORT = 180  # pytest cuts the middle out of a longer one
-_REASONS, _LEAST = 120, 20  # of _SHORT for all reasons together, and for each
+_REASONS = 120  # of _SHORT, for all reasons together
+_LEAST = 20  # of _SHORT, for each reason
 
 
 class SuiteScore(Value):
-    """The score of one evaluator of a suite; in JSON ``{pass, value, reason}``.
+    """Holds the score of one evaluator of a suite. In JSON it is ``{pass, value, reason}``.
 
     Attributes:
-        value: The score moved to [0, 1], higher is better; None where its scale has no such form.
-        reasoning: Free text of the evaluator; content.
+        value: The score moved to [0, 1], higher is better. None where its scale has no such form.
+        reasoning: Free text of the evaluator. It is content.
     """
 
     passed: bool = Field(
@@ -50,20 +51,19 @@ class SuiteScore(Value):
 
 
 class SuiteResult(Value):
-    """A suite's verdict; true where it passed.
+    """Holds a suite's verdict. It is true if the suite passed.
 
-    In JSON ``{pass, value, reason, scores, errors, ...}``.
-
-    As text it has a line for each evaluator: whether it passed, its value, why.
+    In JSON it is ``{pass, value, reason, scores, errors, ...}``. As text it has a line for each
+    evaluator: whether it passed, its value, why.
 
     Attributes:
         passed: No evaluator failed, none broke, and not all of them skipped.
-        value: Mean of the scores' values, each counting once; None without any. Errors and skips do
+        value: Mean of the scores' values, each counting once. None without any. Errors and skips do
             not enter it.
-        scores, errors, skipped: By name, in the order in which the evaluators ran; an error is what
+        scores, errors, skipped: By name, in the order in which the evaluators ran. An error is what
             broke.
         not_run: The names of the evaluators after the error that stopped the suite.
-        results: The evaluators' own results; not part of the JSON.
+        results: The evaluators' own results. They are not part of the JSON.
     """
 
     name: str = "suite"
@@ -88,38 +88,37 @@ class SuiteResult(Value):
     def __repr__(self) -> str:
         """Return one short line, failures first. pytest shows it for a bare ``assert``."""
         wrong = [(f"{name} broke", error) for name, error in self.errors.items()]
-        failed = {name: score for name, score in self.scores.items() if not score.passed}
-        wrong += [
-            (f"{name} {_number(score.value)}", score.reasoning or "")
-            for name, score in failed.items()
-        ]
+        for name, score in self.scores.items():
+            if not score.passed:
+                wrong.append((f"{name} {_number(score.value)}", score.reasoning or ""))
         room = _REASONS // max(1, len(wrong))
-        texts = [
-            f"{what} ({brief(why, room)})" if why and room > _LEAST else what for what, why in wrong
-        ]
+        texts: list[str] = []
+        for what, why in wrong:
+            has_room = bool(why) and room > _LEAST
+            texts.append(f"{what} ({brief(why, room)})" if has_room else what)
         verdict = "passed" if self.passed else "failed"
-        return f"<SuiteResult {self.name!r} {verdict}: {brief('; '.join(texts), _SHORT) or self.reasoning}>"
+        shown = brief("; ".join(texts), _SHORT) or self.reasoning
+        return f"<SuiteResult {self.name!r} {verdict}: {shown}>"
 
     def __str__(self) -> str:
-        rows = {
-            name: ("pass", _number(score.value), "")
-            if score.passed
-            else ("FAIL", _number(score.value), score.reasoning or "")
-            for name, score in self.scores.items()
-        }
-        rows |= {name: ("ERROR", "", error) for name, error in self.errors.items()}
-        rows |= {name: ("skip", "", reason) for name, reason in self.skipped.items()}
-        rows |= {name: ("not run", "", "") for name in self.not_run}
-        rows |= {
-            result.criterion_name: (
-                "shadow",
-                _number(result.normalized),
-                result.label or result.status,
-            )
-            for result in self.results
-            if result.shadow
-        }
-        ran = dict.fromkeys([*(result.criterion_name for result in self.results), *rows])
+        rows: dict[str, tuple[str, str, str]] = {}
+        for name, score in self.scores.items():
+            if score.passed:
+                rows[name] = ("pass", _number(score.value), "")
+            else:
+                rows[name] = ("FAIL", _number(score.value), score.reasoning or "")
+        for name, error in self.errors.items():
+            rows[name] = ("ERROR", "", error)
+        for name, reason in self.skipped.items():
+            rows[name] = ("skip", "", reason)
+        for name in self.not_run:
+            rows[name] = ("not run", "", "")
+        for result in self.results:
+            if result.shadow:
+                tried = result.label or result.status
+                rows[result.criterion_name] = ("shadow", _number(result.normalized), tried)
+        names_of_results = [result.criterion_name for result in self.results]
+        ran = dict.fromkeys([*names_of_results, *rows])
         width = max(map(len, rows), default=0)
         lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
         for name in ran:
@@ -155,9 +154,11 @@ def result_of_suite(
     errors: dict[str, str] = {}
     skipped: dict[str, str] = {}
     for criterion_name, group in by_name.items():
-        if failed := [result.error or "" for result in group if result.status == "failed"]:
+        failed = [result.error or "" for result in group if result.status == "failed"]
+        scored = [result for result in group if result.status == "scored"]
+        if failed:
             errors[criterion_name] = "; ".join(failed)
-        elif scored := [result for result in group if result.status == "scored"]:
+        elif scored:
             scores[criterion_name] = _score_of(scored)
         else:
             skipped[criterion_name] = group[0].skip_reason or "skipped"
@@ -167,13 +168,16 @@ def result_of_suite(
     if skipped and not scores and not errors:
         parts = ["nothing was scored"]
     lists = (("failed", failures), ("broke", errors), ("skipped", skipped), ("not run", not_run))
+    for label, listed in lists:
+        if listed:
+            parts.append(f"{label}: {', '.join(listed)}")
+    values = [score.value for score in scores.values() if score.value is not None]
+    is_empty = not names and not results
     return SuiteResult(
         name=name,
-        passed=not failures and not errors and (bool(scores) or not (names or results)),
-        value=_mean([score.value for score in scores.values() if score.value is not None]),
-        reasoning="; ".join(
-            [*parts, *(f"{label}: {', '.join(listed)}" for label, listed in lists if listed)]
-        ),
+        passed=not failures and not errors and (bool(scores) or is_empty),
+        value=_mean(values),
+        reasoning="; ".join(parts),
         scores=scores,
         errors=errors,
         skipped=skipped,
@@ -183,29 +187,32 @@ def result_of_suite(
 
 
 def _score_of(results: Sequence[EvaluationResult]) -> SuiteScore:
-    verdicts = [
-        result.normalized == 1.0 if result.passed is None else result.passed for result in results
-    ]
-    reasons = [
-        _reason_of(result)
-        for result, passed in zip(results, verdicts, strict=True)
-        if passed == all(verdicts)
-    ]
+    verdicts: list[bool] = []
+    for result in results:
+        has_best_score = result.normalized == 1.0
+        verdicts.append(has_best_score if result.passed is None else result.passed)
+    all_pass = all(verdicts)
+    reasons: list[str] = []
+    for result, passed in zip(results, verdicts, strict=True):
+        reason = _reason_of(result)
+        if reason and passed == all_pass:
+            reasons.append(reason)
+    values = [result.normalized for result in results if result.normalized is not None]
     return SuiteScore(
-        passed=all(verdicts),
-        value=_mean([result.normalized for result in results if result.normalized is not None]),
-        reasoning="; ".join(reason for reason in reasons if reason) or None,
+        passed=all_pass,
+        value=_mean(values),
+        reasoning="; ".join(reasons) or None,
     )
 
 
 def _reason_of(result: EvaluationResult) -> str | None:
     if result.passed is None and result.normalized != 1.0:
-        return "; ".join(
-            filter(None, ("without a threshold only the best score passes", result.reasoning))
-        )
-    if result.passed is False and result.threshold is not None:
-        return "; ".join(filter(None, (f"threshold {result.threshold:g}", result.reasoning)))
-    return result.reasoning or result.reason_code
+        rule = "without a threshold only the best score passes"
+    elif result.passed is False and result.threshold is not None:
+        rule = f"threshold {result.threshold:g}"
+    else:
+        return result.reasoning or result.reason_code
+    return f"{rule}; {result.reasoning}" if result.reasoning else rule
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -221,11 +228,11 @@ def _number(value: float | None) -> str:
 
 
 class Suite(RunModel):
-    """Evaluators that run one after the other, and pass or fail as a whole.
+    """Runs evaluators one after the other, and passes or fails as a whole.
 
-    It passes when none of them fails or breaks, and not all of them skip. Where one breaks, the
-    suite has failed and stops; where one fails it goes on. An evaluator that has no verdict of its
-    own and no threshold passes with the best score only.
+    It passes when none of them fails or breaks, and not all of them skip. If an evaluator breaks,
+    the suite has failed and stops. If an evaluator fails, the suite goes on. An evaluator that has
+    no verdict of its own and no threshold passes with the best score only.
 
     In a test: ``assert suite.run_sync(answer)``, or ``suite.run_sync(answer).check()`` for a line
     an evaluator.
@@ -234,8 +241,8 @@ class Suite(RunModel):
         evaluators: Instances, functions or ``{type: ...}`` mappings, in the order in which they
             run. No two of them may score one criterion: its name identifies scores and errors.
         name: What reports call the suite.
-        continue_on_error: Continue when an evaluator breaks; the suite fails nevertheless.
-        redactors: Applied to the inputs of evaluators that call a model; an empty list for none.
+        continue_on_error: Continue when an evaluator breaks. The suite fails nevertheless.
+        redactors: Applied to the inputs of evaluators that call a model. An empty list for none.
 
     Raises:
         ConfigurationError: Two evaluators for one criterion, or a wrong evaluator, with its path.
@@ -277,7 +284,8 @@ class Suite(RunModel):
     def _each_has_its_name(cls, value: tuple[Evaluator, ...]) -> tuple[Evaluator, ...]:
         taken: dict[str, str] = {}
         for index, evaluator in enumerate(value):
-            for name in dict.fromkeys(criterion.name for criterion in declared_criteria(evaluator)):
+            names = [criterion.name for criterion in declared_criteria(evaluator)]
+            for name in dict.fromkeys(names):
                 if name in taken:
                     raise ConfigurationError(
                         f"{taken[name]} has the name {name!r} already: give one of them another criterion_name",
@@ -291,12 +299,11 @@ class Suite(RunModel):
 
     @property
     def _names(self) -> tuple[str, ...]:
-        return tuple(
-            part.name
-            for evaluator in self.evaluators
-            if not evaluator.shadow
-            for part in evaluator.criteria()
-        )
+        names: list[str] = []
+        for evaluator in self.evaluators:
+            if not evaluator.shadow:
+                names += [criterion.name for criterion in evaluator.criteria()]
+        return tuple(names)
 
     async def run(self, evaluation_input: InputLike) -> SuiteResult:
         """Run the evaluators on the running event loop, one after the other.
@@ -316,21 +323,20 @@ class Suite(RunModel):
             criterion.name: criterion for criterion in reversed(evaluation_input.criteria)
         }
         for evaluator in self.evaluators:
-            criteria: tuple[EvaluationCriteria, ...] = (
-                tuple(
-                    criteria_of_input.get(criterion.name, criterion)
-                    for criterion in evaluator.criteria()
-                )
-                or evaluation_input.criteria
+            criteria: tuple[EvaluationCriteria, ...] = tuple(
+                criteria_of_input.get(criterion.name, criterion)
+                for criterion in evaluator.criteria()
             )
+            if not criteria:
+                criteria = evaluation_input.criteria
             config = EvaluationRunConfig(evaluators=(evaluator,), redactors=self.redactors)
-            aggregated = await run_evaluation(
-                copy_with(evaluation_input, {"criteria": criteria}), config
-            )
+            own_input = copy_with(evaluation_input, {"criteria": criteria})
+            aggregated = await run_evaluation(own_input, config)
             results += aggregated.results
-            if not self.continue_on_error and any(
+            has_broken = any(
                 result.status == "failed" and not result.shadow for result in aggregated.results
-            ):
+            )
+            if has_broken and not self.continue_on_error:
                 break
         return result_of_suite(self.name, results, self._names)
 

@@ -1,3 +1,4 @@
-"""Calibration: how a judge's verdicts agree with people's, and what a pass rate is once its errors
-are known.
+"""Calibration: how a judge's verdicts agree with people's.
+
+It tells what a pass rate is once the judge's errors are known.
 """

@@ -1,9 +1,8 @@
-"""Agreement: the confusion table of a judge's verdicts and people's, with the covariance that every
-estimate needs.
+"""Agreement: the confusion table of a judge's verdicts and people's, with its covariance.
 
-Four shares, of rows by (judge, person), and the covariance of these shares: kappa, the judge's
-rates and both corrections of a pass rate are functions of them, and so are their intervals (delta
-method).
+It has four shares, of rows by (judge, person), and the covariance of these shares. Kappa, the
+judge's rates and both corrections of a pass rate are functions of them, and so are their intervals
+(delta method).
 """
 
 from __future__ import annotations
@@ -26,14 +25,17 @@ _NOTHING = 1e-12
 _CELLS = range(4)
 _MOST_OF_ONE = 0.9  # cap on a cluster's weight: beyond it the others tell too little
 _ONE_OF_EACH: Final[dict[tuple[float, ...], int]] = {
-    tuple(float(cell == other) for other in _CELLS): 1 for cell in _CELLS
+    (1.0, 0.0, 0.0, 0.0): 1,
+    (0.0, 1.0, 0.0, 0.0): 1,
+    (0.0, 0.0, 1.0, 0.0): 1,
+    (0.0, 0.0, 0.0, 1.0): 1,
 }
 _FIGURES = ("pass_rate", "judged_pass_rate", "agreement", "kappa", "sensitivity", "specificity")
 Four = tuple[float, float, float, float]
 
 
 class LabelledRow(NamedTuple):
-    """One answer with both verdicts.
+    """Holds one answer with both verdicts.
 
     Attributes:
         judge: Whether the judge passed it.
@@ -50,8 +52,11 @@ class LabelledRow(NamedTuple):
 
 
 class RateCorrection(NamedTuple):
-    """P(judge passes | person passes) and P(judge passes | person fails), smoothed; their variances
-    and covariance; and the quantile of a 95 % interval."""
+    """Holds the two rates of a judge by which a pass rate is corrected, with their errors.
+
+    The rates are P(judge passes | person passes) and P(judge passes | person fails), smoothed.
+    Their variances and their covariance follow, and the quantile of a 95 % interval.
+    """
 
     passes: float
     false_passes: float
@@ -71,13 +76,13 @@ class RateCorrection(NamedTuple):
 
 
 class Agreement(Value):
-    """How a judge and people agree on the rows that both have judged.
+    """Holds how a judge and people agree on the rows that both have judged.
 
     Attributes:
         rows: The rows, and their `clusters`, which count as independent.
         effective_rows: As many equally weighted, independent rows are as certain.
-        shares: Weighted shares of the rows that (judge, person) passed: both; judge only; person
-            only; neither.
+        shares: Weighted shares of the rows that (judge, person) passed: both, judge only, person
+            only, neither.
         covariance: Of the four shares, robust to clusters, each cell counted half a row more.
     """
 
@@ -91,10 +96,11 @@ class Agreement(Value):
 
     def figures(self) -> dict[str, dict[str, float]]:
         """Return every figure with its 95 % interval, as JSON values."""
-        return {
-            name: {end: getattr(getattr(self, name), end) for end in ("mean", "low", "high")}
-            for name in _FIGURES
-        }
+        figures: dict[str, dict[str, float]] = {}
+        for name in _FIGURES:
+            estimate: Estimate = getattr(self, name)
+            figures[name] = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+        return figures
 
     @property
     def pass_rate(self) -> Estimate:
@@ -131,17 +137,13 @@ class Agreement(Value):
         raw = _kappa(self.shares)
         kappa = _kappa(smoothed)
         step = 1e-6
-        gradient = [
-            (
-                _kappa(
-                    tuple(share + step * (cell == other) for other, share in enumerate(smoothed))
-                )
-                - kappa
-            )
-            / step
-            for cell in _CELLS
-        ]
-        half = self._quantile * math.sqrt(self._variance(gradient)) / (1 - kappa * kappa)
+        gradient: list[float] = []
+        for cell in _CELLS:
+            moved = list(smoothed)
+            moved[cell] += step
+            gradient.append((_kappa(moved) - kappa) / step)
+        error = math.sqrt(self._variance(gradient))
+        half = self._quantile * error / (1 - kappa * kappa)
         low = math.tanh(math.atanh(kappa) - half)
         high = math.tanh(math.atanh(kappa) + half)
         return Estimate(raw, min(raw, low), max(raw, high), self.rows, self.effective_rows)
@@ -153,25 +155,27 @@ class Agreement(Value):
         There must be five rows of each class of people's labels, and the judge must pass
         good answers more often.
         """
+        if self._raw_passes <= self._raw_false + _NOTHING:
+            return False
         people = self.shares[0] + self.shares[2]
-        passes_good_ones = self._raw_passes > self._raw_false + _NOTHING
-        return passes_good_ones and min(people, 1 - people) * self.effective_rows > FEWEST - _PSEUDO
+        rows_of_rarer_class = min(people, 1 - people) * self.effective_rows
+        return rows_of_rarer_class > FEWEST - _PSEUDO
 
     @property
     def correction(self) -> RateCorrection:
         """Return the numbers that `corrected` is made of, for what computes elsewhere."""
-        return RateCorrection(*self._rates()[0], *self._rates()[1], self._quantile)
+        rates, variances = self._rates()
+        return RateCorrection(*rates, *variances, self._quantile)
 
     def corrected(self, judged: Estimate, *, overlap: float = 0.0) -> Estimate | None:
-        """Estimate the true pass rate, 0 to 1, of other answers, from the share that the judge
-        passes.
+        """Estimate the true pass rate of other answers, from the share that the judge passes.
 
-        Misclassification-corrected (Rogan and Gladen 1978): (p + specificity - 1) / (sensitivity +
-        specificity - 1). It holds where the judge errs as often on these answers as on the labelled
-        ones, whatever their pass rate. The interval has every rate t whose p = t sensitivity + (1 -
-        t)(1 - specificity) is within 1.96 standard errors of the one seen, errors of p and of both
-        rates included (Fieller 1954). None where `can_correct` is False, or the interval is
-        everything from 0 to 1.
+        The rate is 0 to 1. It is misclassification-corrected (Rogan and Gladen 1978): (p +
+        specificity - 1) / (sensitivity + specificity - 1). It holds where the judge errs as often
+        on these answers as on the labelled ones, whatever their pass rate. The interval has every
+        rate t whose p = t sensitivity + (1 - t)(1 - specificity) is within 1.96 standard errors of
+        the one seen, errors of p and of both rates included (Fieller 1954). Return None if
+        `can_correct` is False, or the interval is everything from 0 to 1.
         """
         if not self.can_correct:
             return None
@@ -190,18 +194,18 @@ class Agreement(Value):
         low, high = _range_where(square, linear, constant)
         if low <= 0.0 and high >= 1.0:
             return None
-        raw = (judged.mean - self._raw_false) / max(_NOTHING, self._raw_passes - self._raw_false)
+        raw_range = max(_NOTHING, self._raw_passes - self._raw_false)
+        raw = (judged.mean - self._raw_false) / raw_range
         return _estimate(raw, low, high, judged.scores)
 
     def prediction_powered(self, judged: Estimate, *, overlap: float = 0.0) -> Estimate:
-        """Estimate the true pass rate, 0 to 1, of the population that the labelled rows were drawn
-        from.
+        """Estimate the true pass rate of the population that the labelled rows were drawn from.
 
-        PPI++ (Angelopoulos, Duchi and Zrnic 2023): m + L (p - j), with people's pass rate m and the
-        judge's j on the labelled rows, the judge's p on other answers of the same population, and
-        the L that makes the variance least. A judge that tells nothing gets L = 0. It holds however
-        the judge errs, on no other population. The interval takes Student's t with as many degrees
-        of freedom as clusters less one.
+        The rate is 0 to 1. It is that of PPI++ (Angelopoulos, Duchi and Zrnic 2023): m + L (p - j),
+        with people's pass rate m and the judge's j on the labelled rows, the judge's p on other
+        answers of the same population, and the L that makes the variance least. A judge that tells
+        nothing gets L = 0. It holds however the judge errs, on no other population. The interval
+        takes Student's t with as many degrees of freedom as clusters less one.
         """
         smoothed = self._smoothed
         person = (1, 0, 1, 0)
@@ -227,7 +231,8 @@ class Agreement(Value):
 
     @property
     def _quantile(self) -> float:
-        return student95(max(4.0, self.clusters * self.effective_rows / self.rows - 1))
+        freedom = self.clusters * self.effective_rows / self.rows - 1
+        return student95(max(4.0, freedom))
 
     @property
     def _smoothed(self) -> Four:
@@ -238,8 +243,8 @@ class Agreement(Value):
 
         The rates are P(judge passes | person passes) and P(judge passes | person fails).
         """
-        ratios = [self._ratio((1, 0, 0, 0), (1, 0, 1, 0)), self._ratio((0, 1, 0, 0), (0, 1, 0, 1))]
-        (passes, of_passes), (false_passes, of_false) = ratios
+        passes, of_passes = self._ratio((1, 0, 0, 0), (1, 0, 1, 0))
+        false_passes, of_false = self._ratio((0, 1, 0, 0), (0, 1, 0, 1))
         variances = (
             self._variance(of_passes),
             self._variance(of_false),
@@ -262,9 +267,9 @@ class Agreement(Value):
         ratio, gradient = self._ratio(above, below)
         variance = self._variance(gradient)
         pseudo = _PSEUDO * sum(below)
-        effective = (
-            max(0.0, ratio * (1 - ratio) / variance - pseudo) if variance > _NOTHING else 0.0
-        )
+        effective = 0.0
+        if variance > _NOTHING:
+            effective = max(0.0, ratio * (1 - ratio) / variance - pseudo)
         if whole <= 0:
             return Estimate(0.0, 0.0, 1.0, 0, 0.0)
         mean = min(1.0, max(0.0, _dot(above, self.shares) / whole))
@@ -273,7 +278,8 @@ class Agreement(Value):
 
     def _variance(self, left: Sequence[float], right: Sequence[float] | None = None) -> float:
         """Return left' C right: the covariance of two linear functions of the shares."""
-        return _dot(left, [_dot(row, left if right is None else right) for row in self.covariance])
+        other = left if right is None else right
+        return _dot(left, [_dot(row, other) for row in self.covariance])
 
 
 def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
@@ -294,33 +300,37 @@ def agreement_of(rows: Iterable[LabelledRow]) -> Agreement:
     total = math.fsum(row.weight for row in listed)
     clusters: dict[object, list[float]] = defaultdict(lambda: [0.0] * 4)
     for number, row in enumerate(listed):
-        clusters[(row.cluster,) if row.cluster != "" else number][_cell(row)] += row.weight / total
+        cluster: object = (row.cluster,) if row.cluster != "" else number
+        clusters[cluster][_cell(row)] += row.weight / total
     # Equal clusters come by the hundred: they are multiplied once, with their number.
     counted: Counter[tuple[float, ...]] = Counter(tuple(cells) for cells in clusters.values())
-    a, b, c, d = (
-        math.fsum(cells[cell] * times for cells, times in counted.items()) for cell in _CELLS
-    )
+    sums: list[float] = []
+    for cell in _CELLS:
+        sums.append(math.fsum(cells[cell] * times for cells, times in counted.items()))
+    a, b, c, d = sums
     shares = (a, b, c, d)
     scale = max(1, len(clusters) - 1) / len(clusters)
     effective = total * total / math.fsum(row.weight**2 for row in listed)
     independent = (1.0 - _dot(shares, shares)) / effective
     if independent > _NOTHING:
-        trace = sum(_outer(counted, shares, 1.0)[cell][cell] for cell in _CELLS)
+        of_clusters = _outer(counted, shares, 1.0)
+        trace = sum(of_clusters[cell][cell] for cell in _CELLS)
         effective = max(1.0, effective / max(1.0, trace / independent))
     smoothed = _smoothed(shares, effective)
     count = effective + 4 * _PSEUDO
     seen = _outer(counted, smoothed, scale * (effective / count) ** 2, left_out=True)
     unseen = _outer(_ONE_OF_EACH, smoothed, 1.0)
-    covariance = tuple(
-        tuple(seen[first][second] + _PSEUDO * unseen[first][second] / count**2 for second in _CELLS)
-        for first in _CELLS
-    )
+    covariance = [[0.0] * 4 for _ in _CELLS]
+    for first in _CELLS:
+        for second in _CELLS:
+            of_pseudo_rows = _PSEUDO * unseen[first][second] / count**2
+            covariance[first][second] = seen[first][second] + of_pseudo_rows
     return Agreement(
         rows=len(listed),
         clusters=len(clusters),
         effective_rows=effective,
         shares=shares,
-        covariance=covariance,
+        covariance=tuple(map(tuple, covariance)),
     )
 
 
@@ -360,23 +370,29 @@ def _variance_of(judged: Estimate) -> float:
 
 def _estimate(mean: float, low: float, high: float, scores: int) -> Estimate:
     mean = min(1.0, max(0.0, mean))
-    low, high = min(mean, max(0.0, low)), max(mean, min(1.0, high))
+    low = min(mean, max(0.0, low))
+    high = max(mean, min(1.0, high))
     deviation = (high - low) / (2 * Z95)
-    effective = mean * (1 - mean) / deviation**2 if deviation > _NOTHING else float(scores)
+    effective = float(scores)
+    if deviation > _NOTHING:
+        effective = mean * (1 - mean) / deviation**2
     return Estimate(mean, low, high, scores, effective)
 
 
 def _range_where(square: float, linear: float, constant: float) -> tuple[float, float]:
-    """Return the smallest range with all t from 0 to 1 for which square t^2 + linear t + constant
-    <= 0.
+    """Return the smallest range with all t from 0 to 1 that satisfy the inequality.
+
+    It is square t^2 + linear t + constant <= 0.
     """
     root = math.sqrt(max(0.0, linear * linear - 4 * square * constant))
     ends = sorted((-linear + sign * root) / (2 * square or _NOTHING) for sign in (-1, 1))
     if square > 0:
         return ends[0], ends[1]
     inside = [end for end in ends if 0 <= end <= 1]
-    low = 0.0 if constant <= 0 or not inside else inside[0]
-    high = 1.0 if square + linear + constant <= 0 or not inside else inside[-1]
+    if not inside:
+        return 0.0, 1.0
+    low = 0.0 if constant <= 0 else inside[0]
+    high = 1.0 if square + linear + constant <= 0 else inside[-1]
     return low, high
 
 
@@ -384,7 +400,9 @@ def _kappa(shares: Sequence[float]) -> float:
     a, b, c, d = shares
     total = a + b + c + d
     agreed = (a + d) / total
-    chance = ((a + b) * (a + c) + (c + d) * (b + d)) / (total * total)
+    both_pass = (a + b) * (a + c)
+    both_fail = (c + d) * (b + d)
+    chance = (both_pass + both_fail) / (total * total)
     return (agreed - chance) / (1 - chance) if chance < 1 else 0.0
 
 

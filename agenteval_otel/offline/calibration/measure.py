@@ -1,5 +1,6 @@
-"""Measuring a judge: its verdicts beside people's, by system and slice, and the true pass rate of
-all its answers.
+"""Measuring a judge: its verdicts beside people's, and the true pass rate of all its answers.
+
+The verdicts are compared by system and slice.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from statistics import median
 from typing import Final, NamedTuple
@@ -40,19 +42,19 @@ _FEWEST_TO_CHOOSE: Final = 10
 
 
 class JudgedAnswer(NamedTuple):
-    """One answer as the judge and, where there is a label, a person saw it.
+    """Holds one answer as the judge and, where there is a label, a person saw it.
 
     Attributes:
         key: Names the answer: its id, or a digest of prompt and response.
         prompt: Digest of the prompt: answers to one prompt stand in one half, and count as one
             cluster.
-        score: The judge's score as a number on the criterion's scale; None where it has no such
+        score: The judge's score as a number on the criterion's scale. None where it has no such
             form.
-        passed: The judge's verdict; None where it failed or gave none.
-        person: A person's verdict; None without a label.
+        passed: The judge's verdict. None where it failed or gave none.
+        person: A person's verdict. None without a label.
         weight: 1 / the probability with which the answer was judged, above 0.
         label_weight: 1 / the probability with which one that was judged was labelled, above 0.
-        cluster: What it shares with others; empty: its prompt.
+        cluster: What it shares with others. If it is empty, the prompt counts.
         system: Which system answered.
         slices: Values by the names of slices.
         answered_s: When the answer was given, Unix time. None if that is unknown.
@@ -74,7 +76,10 @@ class JudgedAnswer(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The figures of one system, or of one value of a slice; `agreement` is None without a label."""
+    """Holds the figures of one system, or of one value of a slice.
+
+    `agreement` is None without a label.
+    """
 
     kind: str
     value: str
@@ -83,14 +88,14 @@ class Group(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """A judge beside people.
+    """Holds the figures of a judge beside people.
 
     Attributes:
         agreement: On the rows that are reported.
-        judged: Share of all answers that the judge passes; None where all have a label.
+        judged: Share of all answers that the judge passes. None where all have a label.
         overlap: The share of those answers that have a label.
         groups: By system, and by each slice.
-        threshold: The threshold that was chosen; None where none was.
+        threshold: The threshold that was chosen. None where none was.
         choosing: Rows that chose it.
         choosing_prompts: Digests of the prompts whose rows have chosen it, or the present
             threshold.
@@ -110,16 +115,18 @@ class Measurement(NamedTuple):
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """Return the pass rate as the judge has it, by the labels alone, and corrected in both
-        ways. What cannot be estimated is left out.
+        """Return the pass rate by the judge, by the labels alone, and corrected in both ways.
+
+        What cannot be estimated is left out.
         """
-        estimates = {} if self.judged is None else {"judge alone": self.judged}
-        estimates["labels alone"] = self.agreement.pass_rate
-        if self.judged is not None:
-            corrected = self.agreement.corrected(self.judged, overlap=self.overlap)
-            estimates |= {} if corrected is None else {"corrected": corrected}
-            powered = self.agreement.prediction_powered(self.judged, overlap=self.overlap)
-            estimates["prediction-powered"] = powered
+        if self.judged is None:
+            return {"labels alone": self.agreement.pass_rate}
+        estimates = {"judge alone": self.judged, "labels alone": self.agreement.pass_rate}
+        corrected = self.agreement.corrected(self.judged, overlap=self.overlap)
+        if corrected is not None:
+            estimates["corrected"] = corrected
+        powered = self.agreement.prediction_powered(self.judged, overlap=self.overlap)
+        estimates["prediction-powered"] = powered
         return estimates
 
 
@@ -150,11 +157,8 @@ def measure(
     threshold = None
     choosing = 0
     if choose_threshold:
-        half = [
-            answer
-            for answer in listed
-            if answer.person is not None and _half(answer.prompt, seed) == 0
-        ]
+        labelled = [answer for answer in listed if answer.person is not None]
+        half = [answer for answer in labelled if _half(answer.prompt, seed) == 0]
         chosen = frozenset(answer.prompt for answer in half)
         threshold = _best_threshold(half)
         choosing = len(half)
@@ -175,28 +179,26 @@ def measure(
     # them.
     everything = [answer for answer in listed if answer.passed is not None]
     others = [answer for answer in everything if answer.person is None]
-    overlap = _kish([row.weight * row.label_weight for row in rows]) / _kish(
-        [row.weight for row in everything]
-    )
+    labelled_rows = _kish([row.weight * row.label_weight for row in rows])
+    judged_rows = _kish([row.weight for row in everything])
     of_judge = _judged_mean(everything) if others else None
-    judged = None if of_judge is None else of_judge.estimate()
     return Measurement(
-        agreement,
-        judged,
-        min(1.0, overlap),
-        tuple(_groups(rows, others)),
-        threshold,
-        choosing,
-        tuple(sorted(chosen)),
-        left_out,
-        _shifts(rows, others, of_judge),
+        agreement=agreement,
+        judged=None if of_judge is None else of_judge.estimate(),
+        overlap=min(1.0, labelled_rows / judged_rows),
+        groups=tuple(_groups(rows, others)),
+        threshold=threshold,
+        choosing=choosing,
+        choosing_prompts=tuple(sorted(chosen)),
+        left_out=left_out,
+        shifts=_shifts(rows, others, of_judge),
     )
 
 
 def clustered_estimate(answers: Sequence[JudgedAnswer]) -> Estimate | None:
-    """Return the weighted share that the judge passes, with its 95 % interval. None without answers.
+    """Return the weighted share that the judge passes, with its 95 % interval.
 
-    The answers of a cluster are one unit.
+    None without answers. The answers of a cluster are one unit.
     """
     mean = _judged_mean(answers)
     return None if mean is None else mean.estimate()
@@ -210,7 +212,9 @@ def _judged_mean(answers: Sequence[JudgedAnswer], *, by_labels: bool = False) ->
     """
     scores = GatheredScores()
     for answer in answers:
-        weight = answer.weight * (answer.label_weight if by_labels else 1.0)
+        weight = answer.weight
+        if by_labels:
+            weight *= answer.label_weight
         scores.add(float(bool(answer.passed)), weight, _cluster(answer))
     return scores.mean()
 
@@ -238,7 +242,8 @@ def _age_shift(rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer]) -> 
     others = [row for row in others if row.answered_s is not None]
     if not rows or not others:
         return None
-    moments, of_others = ([row.answered_s or 0.0 for row in side] for side in (rows, others))
+    moments = [row.answered_s or 0.0 for row in rows]
+    of_others = [row.answered_s or 0.0 for row in others]
     together = sorted(chain(moments, of_others))
     cuts = [together[int(len(together) * quarter)] for quarter in QUARTERS]
 
@@ -277,12 +282,14 @@ def _shares_by_units(
 
 def digest(*parts: object) -> str:
     """Return twelve hexadecimal digits of some texts."""
-    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "replace")).hexdigest()[:12]
+    text = "\0".join(map(str, parts))
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def _checked(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
     listed = list(answers)
-    twice = [key for key, count in Counter(answer.key for answer in listed).items() if count > 1]
+    counts = Counter(answer.key for answer in listed)
+    twice = [key for key, count in counts.items() if count > 1]
     if twice:
         shown = ", ".join(map(repr, twice[:3]))
         raise ConfigurationError(
@@ -306,9 +313,10 @@ def _check_classes(rows: Sequence[JudgedAnswer], left_out: Counter[str]) -> None
     passed = sum(bool(answer.person) for answer in rows)
     if passed in (0, len(rows)):
         seen, missing = ("pass", "fail") if passed else ("fail", "pass")
+        ending = f"; {details}" if details else ""
         raise ConfigurationError(
             f"all {len(rows):,} labels are {seen}: how often the judge errs on answers that {missing} cannot be known; "
-            f"label at least {FEWEST} that {missing} (--next picks likely ones){f'; {details}' if details else ''}"
+            f"label at least {FEWEST} that {missing} (--next picks likely ones){ending}"
         )
 
 
@@ -327,11 +335,11 @@ def _best_threshold(half: Sequence[JudgedAnswer]) -> float:
         )
     sums: dict[float, dict[bool, float]] = defaultdict(lambda: {True: 0.0, False: 0.0})
     for row in scored:
-        sums[row.score or 0.0][bool(row.person)] += row.weight * row.label_weight
-    totals = {
-        verdict: math.fsum(of_score[verdict] for of_score in sums.values())
-        for verdict in (True, False)
-    }
+        of_score = sums[row.score or 0.0]
+        of_score[bool(row.person)] += row.weight * row.label_weight
+    totals: dict[bool, float] = {}
+    for verdict in (True, False):
+        totals[verdict] = math.fsum(of_score[verdict] for of_score in sums.values())
     best = min(sums)
     most = 0.0
     below = {True: 0.0, False: 0.0}
@@ -346,7 +354,8 @@ def _best_threshold(half: Sequence[JudgedAnswer]) -> float:
 
 
 def _at_threshold(answer: JudgedAnswer, threshold: float) -> JudgedAnswer:
-    return answer._replace(passed=None if answer.score is None else answer.score >= threshold)
+    passed = None if answer.score is None else answer.score >= threshold
+    return answer._replace(passed=passed)
 
 
 def _half(prompt: str, seed: int) -> int:
@@ -358,18 +367,20 @@ def _cluster(answer: JudgedAnswer) -> str:
 
 
 def _agreement(rows: Sequence[JudgedAnswer]) -> Agreement:
-    return agreement_of(
-        LabelledRow(
-            bool(row.passed), bool(row.person), row.weight * row.label_weight, _cluster(row)
-        )
-        for row in rows
-    )
+    labelled: list[LabelledRow] = []
+    for row in rows:
+        weight = row.weight * row.label_weight
+        labelled.append(LabelledRow(bool(row.passed), bool(row.person), weight, _cluster(row)))
+    return agreement_of(labelled)
 
 
 def _groups(rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer]) -> Iterable[Group]:
     kinds: dict[str, Callable[[JudgedAnswer], str]] = {"system": lambda answer: answer.system}
-    names = dict.fromkeys(name for answer in (*rows, *others) for name in answer.slices)
-    kinds |= {name: (lambda answer, name=name: answer.slices.get(name, "")) for name in names}  # type: ignore[misc]
+    names: dict[str, None] = {}
+    for answer in (*rows, *others):
+        names.update(dict.fromkeys(answer.slices))
+    for name in names:
+        kinds[name] = partial(_value_of_slice, name)
     for kind, value_of in kinds.items():
         labelled: dict[str, list[JudgedAnswer]] = defaultdict(list)
         for row in rows:
@@ -379,3 +390,7 @@ def _groups(rows: Sequence[JudgedAnswer], others: Sequence[JudgedAnswer]) -> Ite
         for value, count in counts.most_common(_MOST_GROUPS):
             own = labelled.get(value)
             yield Group(kind, value, count, _agreement(own) if own else None)
+
+
+def _value_of_slice(name: str, answer: JudgedAnswer) -> str:
+    return answer.slices.get(name, "")

@@ -1,5 +1,6 @@
-"""Which answers people should label next: where a label tells most, each with the probability that
-it was picked.
+"""The answers that people should label next: those where a label tells most.
+
+Each comes with the probability that it was picked.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ _PSEUDO: Final = 0.5
 
 
 class Pick(NamedTuple):
-    """An answer to label, and the probability with which it was picked of those without a label."""
+    """Holds an answer to label, and the probability with which it was picked.
+
+    It was picked of those without a label.
+    """
 
     answer: JudgedAnswer
     probability: float
@@ -38,16 +42,14 @@ def next_labels(
     stand for all.
     """
     waiting = [answer for answer in answers if answer.person is None and answer.passed is not None]
-    waiting.sort(
-        key=lambda answer: hashlib.sha256(
-            f"{seed}\0{answer.key}".encode("utf-8", "replace")
-        ).digest()
-    )
+    waiting.sort(key=lambda answer: _digest_of(f"{seed}\0{answer.key}"))
     if count >= len(waiting):
         return [Pick(answer, 1.0) for answer in waiting]
-    sizes = _sizes(waiting, [answer for answer in answers if answer.person is not None], threshold)
+    labelled = [answer for answer in answers if answer.person is not None]
+    sizes = _sizes(waiting, labelled, threshold)
     probabilities = _probabilities(sizes, count)
-    at = int.from_bytes(hashlib.sha256(f"start\0{seed}".encode()).digest()[:7], "big") / (1 << 56)
+    # 56 bits, as a number from 0 to 1
+    at = int.from_bytes(_digest_of(f"start\0{seed}")[:7], "big") / (1 << 56)
     picks: list[Pick] = []
     reached = 0.0
     for answer, probability in zip(waiting, probabilities, strict=True):
@@ -55,6 +57,10 @@ def next_labels(
         if reached > at + len(picks):
             picks.append(Pick(answer, probability))
     return picks
+
+
+def _digest_of(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()
 
 
 def _sizes(
@@ -66,16 +72,22 @@ def _sizes(
         passed = both[verdict, True] + _PSEUDO
         failed = both[verdict, False] + _PSEUDO
         deviation[verdict] = math.sqrt(passed * failed) / (passed + failed)
-    groups = Counter(group for row in labelled for group in _groups_of(row))
+    groups: Counter[tuple[str, str]] = Counter()
+    for row in labelled:
+        groups.update(_groups_of(row))
     scores = [answer.score for answer in waiting if answer.score is not None]
-    spread = max(scores) - min(scores) if threshold is not None and scores else 0.0
+    spread = 0.0
+    if threshold is not None and scores:
+        spread = max(scores) - min(scores)
     sizes = []
     for answer in waiting:
         size = deviation[bool(answer.passed)]
         if threshold is not None and answer.score is not None and spread > 0:
-            size *= 1.0 - 0.8 * min(1.0, abs(answer.score - threshold) / spread)
+            distance = abs(answer.score - threshold) / spread
+            size *= 1.0 - 0.8 * min(1.0, distance)
         for group in _groups_of(answer):
-            size *= 1.0 + max(0, _ENOUGH - groups[group]) / _ENOUGH
+            missing = max(0, _ENOUGH - groups[group])
+            size *= 1.0 + missing / _ENOUGH
         sizes.append(size)
     floor = _FLOOR * math.fsum(sizes) / len(sizes)
     return [max(size, floor) for size in sizes]

@@ -1,11 +1,10 @@
-"""The calibration record: a small JSON file that says how the judge of each criterion agreed with
-people.
+"""The calibration record: a JSON file that says how the judge of each criterion agreed with people.
 
     {"format": 1, "records": [{"criterion": "refusal", "evaluatorId": ..., "evaluatorVersion": ...,
     "shares": ...}]}
 
-`agenteval-otel calibrate` and `judge check` write it; reports, dashboards, alerts and `explain`
-read it.
+It is small. `agenteval-otel calibrate` and `judge check` write it. Reports, dashboards, alerts and
+`explain` read it.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from pydantic import Field, ValidationError
 
@@ -29,17 +28,18 @@ NOT_MEASURED: Final = "not measured on your judge"
 
 
 class CalibrationRecord(Agreement):
-    """How one evaluator agreed with people on one criterion; `Agreement` has the rates and what
-    corrects by them.
+    """Holds how one evaluator agreed with people on one criterion.
+
+    `Agreement` has the rates and what corrects by them.
 
     Attributes:
         criterion: The criterion that was judged.
         evaluator_id: As on results: ``LLMJudge:refusal``.
         evaluator_version: The evaluator's fingerprint, its judge and wording included: another one,
             another judge.
-        judge: The judge as telemetry names it, ``anthropic:claude-haiku-4-5``; None for evaluators
+        judge: The judge as telemetry names it, ``anthropic:claude-haiku-4-5``. None for evaluators
             without one.
-        judge_fingerprint: Of the judge's settings alone; None for evaluators without one.
+        judge_fingerprint: Of the judge's settings alone. None for evaluators without one.
         models: The models that answered, as their provider named them.
         made: The date, ISO 8601.
         source: The file or the storage that the labels came from, and where they were left out,
@@ -47,9 +47,9 @@ class CalibrationRecord(Agreement):
         threshold: The score from which on the evaluator passes an answer, on the criterion's scale.
         threshold_prompts: Digests of the prompts of the rows that chose the threshold: no row of
             theirs is reported.
-        malformed_rate: Share of the answers that the evaluator failed on, 0 to 1; they are in no
+        malformed_rate: Share of the answers that the evaluator failed on, 0 to 1. They are in no
             other figure.
-        cost_usd: Of the calls for one answer; None where prices are not known.
+        cost_usd: Of the calls for one answer. None where prices are not known.
         latency_s: Median seconds of an evaluation.
     """
 
@@ -71,10 +71,9 @@ class CalibrationRecord(Agreement):
     def sentence(self) -> str:
         """Say for people how the judge agrees, on how many rows, and when it was measured."""
         kappa = self.kappa
-        return (
-            f"kappa {kappa.mean:.2f} ({kappa.low:.2f} to {kappa.high:.2f}) with people on {self.rows:,} answers, "
-            f"{self.made[:10]}"
-        )
+        interval = f"{kappa.low:.2f} to {kappa.high:.2f}"
+        day = self.made[:10]
+        return f"kappa {kappa.mean:.2f} ({interval}) with people on {self.rows:,} answers, {day}"
 
     def expired_because(
         self,
@@ -103,7 +102,7 @@ class CalibrationRecord(Agreement):
 
 
 class CalibrationRecords:
-    """The records of a file, by criterion and evaluator."""
+    """Holds the records of a file, by criterion and evaluator."""
 
     def __init__(self, records: Iterable[CalibrationRecord] = (), path: str | None = None) -> None:
         self.path = path
@@ -138,13 +137,12 @@ class CalibrationRecords:
         Raises:
             ConfigurationError: It cannot be written.
         """
-        records = [
-            record.model_dump(mode="json", by_alias=True) | {"figures": record.figures()}
-            for record in self
-        ]
-        text = (
-            json.dumps({"format": FORMAT, "records": records}, indent=2, ensure_ascii=False) + "\n"
-        )
+        records: list[dict[str, Any]] = []
+        for record in self:
+            fields = record.model_dump(mode="json", by_alias=True)
+            records.append(fields | {"figures": record.figures()})
+        content = {"format": FORMAT, "records": records}
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
         target = Path(path)
         try:
             with tempfile.NamedTemporaryFile(

@@ -1,5 +1,7 @@
-"""Labels of another population: of answers that the judge passes more or less often, of older ones, or
-of another release than the answers that they are to stand for.
+"""Labels of another population than the answers that they are to stand for.
+
+They are of answers that the judge passes more or less often, of older answers, or of another
+release.
 
 Each test is at a level of 1 %, by intervals of units. A difference in shares below a tenth is left
 out: no figure that it could spoil is that precise.
@@ -29,10 +31,11 @@ Shares: TypeAlias = tuple[UnitMean | None, UnitMean | None]
 
 
 class LabelShift(NamedTuple):
-    """Labels that are of other answers than those that they are to stand for.
+    """Holds the rates of labels that are of other answers than those that they are to stand for.
 
     Attributes:
-        labelled: The share that the judge passes by the answers with a label, as they stand for all.
+        labelled: The share that the judge passes by the answers with a label, as they stand for
+            all.
         judged: The share that it passes of all answers. It differs by more than chance.
     """
 
@@ -41,7 +44,7 @@ class LabelShift(NamedTuple):
 
 
 class AgeShift(NamedTuple):
-    """Labels of older answers, or of newer ones.
+    """Holds the times of labels of older answers, or of newer ones.
 
     Attributes:
         labelled_s: The moment before which half of the answers with a label were given, Unix time.
@@ -53,7 +56,7 @@ class AgeShift(NamedTuple):
 
 
 class ReleaseShift(NamedTuple):
-    """Labels of another release.
+    """Holds the shares of labels of another release.
 
     Attributes:
         name: Of `RELEASES`.
@@ -69,7 +72,7 @@ class ReleaseShift(NamedTuple):
 
 
 class Shifts(NamedTuple):
-    """How the answers with a label differ from those that the labels are to stand for."""
+    """Holds how the answers with a label differ from those that the labels are to stand for."""
 
     rate: LabelShift | None = None
     age: AgeShift | None = None
@@ -89,11 +92,12 @@ def rate_shift(labelled: UnitMean | None, judged: UnitMean | None) -> LabelShift
     """
     if labelled is None or judged is None:
         return None
-    estimates = labelled.estimate(), judged.estimate()
-    numbers = estimates[0].effective, estimates[1].effective
-    if not _is_beyond_chance(estimates, numbers, tests=1):
+    of_labelled = labelled.estimate()
+    of_judged = judged.estimate()
+    numbers = (of_labelled.effective, of_judged.effective)
+    if not _is_beyond_chance((of_labelled, of_judged), numbers, tests=1):
         return None
-    return LabelShift(*estimates)
+    return LabelShift(of_labelled, of_judged)
 
 
 def age_shift(
@@ -123,7 +127,8 @@ def release_shift(
     """
     shifts: list[ReleaseShift] = []
     for value in values:
-        labelled, others = shares = shares_of(value)
+        shares = shares_of(value)
+        labelled, others = shares
         if labelled is not None and others is not None and _matters(shares, tests=len(values)):
             shifts.append(ReleaseShift(name, value, labelled.estimate(), others.estimate()))
     return max(shifts, key=_by_size, default=None)

@@ -1,5 +1,6 @@
-"""Comparison of evaluated answers: two versions, two runs, two arms of an experiment, two
-evaluators.
+"""Comparison of evaluated answers.
+
+It compares two versions, two runs, two arms of an experiment, or two evaluators.
 """
 
 from agenteval_otel.offline.comparison.answers import (
@@ -21,4 +22,4 @@ __all__ = [
     "arms_of",
     "compare",
     "shadow_sides",
-]  # fmt: skip
+]

@@ -1,5 +1,6 @@
-"""Evaluated answers as a comparison needs them: from files of results, from a database, or from a
-run.
+"""Evaluated answers as a comparison needs them.
+
+They come from files of results, from a database, or from a run.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ _ASKED: Final = ("prompt", "message_history", "ground_truth")
 
 
 class Answer(NamedTuple):
-    """An evaluated answer.
+    """Holds an evaluated answer.
 
     Attributes:
         place: Where it stands: ``results.jsonl:12``, or the id of its evaluation.
-        key: What its input is recognised by in another run; None where nothing of the input is
+        key: What its input is recognised by in another run. None where nothing of the input is
             stored.
-        cluster: Its conversation, else its trace; None where it stands alone.
+        cluster: Its conversation, else its trace. None where it stands alone.
         is_live: It answered real traffic: equal inputs of two users are no pair.
         at: When it was evaluated, Unix time.
         labels: Of `LABELS`, and tags as ``tag.<key>``.
@@ -93,12 +94,14 @@ def _key_of(row: AnswerRow) -> str | None:
         return f"id {row.input_id}"
     values = [row.input.get(name) for name in _ASKED]
     turns = row.input.get("conversation")
-    for turn in turns if isinstance(turns, list | tuple) else ():
-        fields = in_snake_case(turn) if isinstance(turn, Mapping) else {}
-        values.append([fields.get(name) for name in _ASKED])
+    if isinstance(turns, list | tuple):
+        for turn in turns:
+            fields = in_snake_case(turn) if isinstance(turn, Mapping) else {}
+            values.append([fields.get(name) for name in _ASKED])
     if not any(values):
         return None
-    text = json.dumps([_same_form(value) for value in values], sort_keys=True, default=str)
+    in_one_form = [_same_form(value) for value in values]
+    text = json.dumps(in_one_form, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -110,7 +113,9 @@ def _same_form(value: object) -> Any:
     if isinstance(value, Mapping):
         fields = in_snake_case(value)
         return {name: _same_form(item) for name, item in fields.items()}
-    return [_same_form(item) for item in value] if isinstance(value, list | tuple) else value
+    if isinstance(value, list | tuple):
+        return [_same_form(item) for item in value]
+    return value
 
 
 def _content_of(question: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -133,8 +138,9 @@ def _content_of(question: Mapping[str, Any]) -> tuple[str, str] | None:
 # --- sources
 # ----------------------------------------------------------------------------------------------------------
 class Filters(NamedTuple):
-    """Which answers of a source are compared: equal labels, evaluated from `since` on and before
-    `until`.
+    """Selects the answers of a source that are compared.
+
+    They have equal labels, and were evaluated from `since` on and before `until`.
     """
 
     labels: Mapping[str, str] = {}
@@ -170,7 +176,8 @@ class Filters(NamedTuple):
 
 def label_of(name: str, path: str) -> str:
     """Return the name of a label, if it is one. Raises `ConfigurationError` otherwise."""
-    if name not in LABELS and not (name.startswith("tag.") and name != "tag."):
+    is_tag = name.startswith("tag.") and name != "tag."
+    if name not in LABELS and not is_tag:
         known_names = [*LABELS, *_TIMES, "tag.<key>"]
         raise ConfigurationError(
             f"answers are not chosen by {name!r}{known_choices(name, known_names)}", path=path
@@ -189,7 +196,7 @@ def moment_of(text: str, path: str) -> datetime:
 
 
 class ComparedSource:
-    """Where answers are read from: ``LOCATION[?NAME=VALUE&...]``.
+    """Reads answers from ``LOCATION[?NAME=VALUE&...]``.
 
     The location is a file of results, an SQLite file of the storage, or ``sql:`` with the address
     of a database, which keeps parameters that are no filters.
@@ -206,7 +213,8 @@ class ComparedSource:
         others: list[tuple[str, str]] = []
         for name, value in parse_qsl(query, keep_blank_values=True):
             is_filter = not is_url or name in (*LABELS, *_TIMES) or name.startswith("tag.")
-            (own if is_filter else others).append((name, value))
+            parameters = own if is_filter else others
+            parameters.append((name, value))
         self.filters = Filters.parse(own, text)
         rest = urlencode(others)
         self.location = f"{location}?{rest}" if rest else location
@@ -257,11 +265,11 @@ def arms_of(
     """
     arms: dict[str, list[Answer]] = {}
     for answer in answers:
-        if (value := answer.labels.get(label)) is not None:
-            arms.setdefault(value, []).append(answer)
-    known_values = (
-        ", ".join(f"{value} ({len(arms[value]):,})" for value in sorted(arms)) or "no answer has it"
-    )
+        value_of_answer = answer.labels.get(label)
+        if value_of_answer is not None:
+            arms.setdefault(value_of_answer, []).append(answer)
+    counts = [f"{value} ({len(arms[value]):,})" for value in sorted(arms)]
+    known_values = ", ".join(counts) or "no answer has it"
     for value in wanted:
         if value not in arms:
             raise ConfigurationError(
@@ -272,7 +280,9 @@ def arms_of(
             f"expected two values of {label}, found {len(arms)}: {known_values}; --by {label}=A,B names two",
             path="--by",
         )
-    order = wanted or sorted(
-        arms, key=lambda value: (min(answer.at for answer in arms[value]), value)
-    )
+
+    def first_time_of(value: str) -> tuple[float, str]:
+        return min(answer.at for answer in arms[value]), value
+
+    order = wanted or sorted(arms, key=first_time_of)
     return {value: arms[value] for value in order}

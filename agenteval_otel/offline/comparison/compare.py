@@ -27,18 +27,18 @@ _FAILURES_DIFFER = 3.0  # standard errors
 
 
 class Options(NamedTuple):
-    """How two sides are compared.
+    """Holds how two sides are compared.
 
     Attributes:
         pass_rate: Compare the shares that pass, instead of the means of the scores.
-        pairs: Match equal inputs; None: if neither side is live traffic and half of the smaller's
+        pairs: Match equal inputs. None: if neither side is live traffic and half of the smaller's
             inputs match.
         sequential: Intervals and p-values that hold however often one looks, for an experiment that
             runs.
         detect: The difference for which the number of answers is worked out, 0 to 1.
-        share: The share of an experiment's units that is assigned to B; None where nothing is
+        share: The share of an experiment's units that is assigned to B. None where nothing is
             assigned.
-        same_evaluators: Compare only scores of equal evaluators; False to compare evaluators.
+        same_evaluators: Compare only scores of equal evaluators. False to compare evaluators.
     """
 
     pass_rate: bool = False
@@ -50,18 +50,18 @@ class Options(NamedTuple):
 
 
 class CriterionComparison(NamedTuple):
-    """What is known of one criterion.
+    """Holds what is known of one criterion.
 
     Attributes:
         a: Its mean, or pass rate, on either side.
         difference: B minus A, with its 95 % interval, which is not corrected for the number of
             criteria.
-        p: Two-sided p-value; `corrected` after Holm, over all criteria.
+        p: Two-sided p-value. `corrected` is after Holm, over all criteria.
         outcome: A drop or a gain where `corrected` is at most 0.05.
         detectable: The difference that such a comparison finds with a power of 80 %.
-        needed: How many more answers a side are needed to find the difference `Options.detect`; 0
+        needed: How many more answers a side are needed to find the difference `Options.detect`. 0
             where none are.
-        pairs: How many inputs were matched; None where the sides are compared as two samples.
+        pairs: How many inputs were matched. None where the sides are compared as two samples.
         lower: How many of them score lower in B, and `higher`.
     """
 
@@ -80,7 +80,10 @@ class CriterionComparison(NamedTuple):
 
 
 class Regression(NamedTuple):
-    """An input that scores lower in B, or where the sides are not paired a low answer of B."""
+    """Holds an input that scores lower in B.
+
+    If the sides are not paired, it is a low answer of B.
+    """
 
     criterion: str
     before: float | None
@@ -90,8 +93,9 @@ class Regression(NamedTuple):
 
 
 class Balance(NamedTuple):
-    """Whether the units of an experiment are split as planned; a mismatch makes every comparison
-    doubtful.
+    """Tells whether the units of an experiment are split as planned.
+
+    A mismatch makes every comparison doubtful.
     """
 
     a: float
@@ -105,8 +109,9 @@ class Balance(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """Inputs that are in one side only, and matched ones whose answer is another; None where
-    answers are not stored.
+    """Holds inputs that are in one side only, and counts matched ones whose answer is another.
+
+    `answers` is None where answers are not stored.
     """
 
     only_a: tuple[Answer, ...]
@@ -116,7 +121,10 @@ class Changed(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """The result; `notes` are what makes it doubtful, `changed` is there where inputs were matched."""
+    """Holds the result.
+
+    `notes` are what makes it doubtful. `changed` is there if inputs were matched.
+    """
 
     name_a: str
     name_b: str
@@ -162,10 +170,10 @@ def compare(
     for name, side in zip(names, (a, b), strict=True):
         if not side:
             raise EvaluationError(f"{name}: no answers, so there is nothing to compare")
-    sides = _Side(a, options), _Side(b, options)
+    sides = (_Side(a, options), _Side(b, options))
     shared = [name for name in sides[0].scored if name in sides[1].scored]
     if not shared:
-        listed = " and ".join(f"{', '.join(side.scored) or 'none'}" for side in sides)
+        listed = " and ".join(", ".join(side.scored) or "none" for side in sides)
         figure = "verdicts" if options.pass_rate else "scores"
         raise EvaluationError(f"no criterion has {figure} on both sides: there are {listed}")
     return _Comparing(sides, shared, options, names).result()
@@ -182,31 +190,29 @@ def shadow_sides(answers: Iterable[Answer]) -> tuple[list[Answer], list[Answer]]
 
     Both have the same names.
     """
-    present = []
-    tried = []
+    present: list[Answer] = []
+    tried: list[Answer] = []
     for answer in answers:
         of_tried = {
             name.removesuffix(SHADOW): score
             for name, score in answer.scores.items()
             if name.endswith(SHADOW)
         }
-        failed = tuple(name.removesuffix(SHADOW) for name in answer.failed if name.endswith(SHADOW))
-        if criteria := {*of_tried, *failed}:
-            present.append(
-                answer._replace(
-                    key=answer.place,
-                    scores={
-                        name: score for name, score in answer.scores.items() if name in criteria
-                    },
-                    failed=tuple(name for name in answer.failed if name in criteria),
-                )
-            )
-            tried.append(answer._replace(key=answer.place, scores=of_tried, failed=failed))
+        failed_tried = [name for name in answer.failed if name.endswith(SHADOW)]
+        failed = tuple(name.removesuffix(SHADOW) for name in failed_tried)
+        criteria = {*of_tried, *failed}
+        if not criteria:
+            continue
+        of_present = {name: score for name, score in answer.scores.items() if name in criteria}
+        failed_present = tuple(name for name in answer.failed if name in criteria)
+        key = answer.place
+        present.append(answer._replace(key=key, scores=of_present, failed=failed_present))
+        tried.append(answer._replace(key=key, scores=of_tried, failed=failed))
     return present, tried
 
 
 class _Side:
-    """The answers of one side.
+    """Holds the answers of one side.
 
     Attributes:
         scored: How many answers have a figure of each criterion.
@@ -217,10 +223,11 @@ class _Side:
         self.answers = answers
         self._pass_rate = options.pass_rate
         self.versions: dict[str, set[str]] = {}
-        self.failed: Counter[str] = Counter(name for answer in answers for name in answer.failed)
+        self.failed: Counter[str] = Counter()
         self.scored: Counter[str] = Counter()
         self.by_key: dict[str, list[int]] = {}
         for number, answer in enumerate(answers):
+            self.failed.update(answer.failed)
             for name, score in answer.scores.items():
                 if self.figure(number, name) is not None:
                     self.scored[name] += 1
@@ -243,6 +250,11 @@ class _Side:
             return score.value
         return None if score.passed is None else float(score.passed)
 
+    def responses(self, key: str) -> set[str | None]:
+        """Return the answers to an input. None stands for those that are not stored."""
+        contents = [self.answers[number].content for number in self.by_key[key]]
+        return {None if content is None else content[1] for content in contents}
+
     def gathered(self, criteria: Iterable[str]) -> GatheredScores:
         """Return the figures of these criteria by conversation, trace or answer."""
         gathered = GatheredScores(criteria)
@@ -260,7 +272,7 @@ class _Side:
 
 
 class _Comparing:
-    """One comparison, step by step."""
+    """Makes one comparison, step by step."""
 
     def __init__(
         self,
@@ -269,7 +281,8 @@ class _Comparing:
         options: Options,
         names: tuple[str, str],
     ) -> None:
-        self._a, self._b = self._sides = sides
+        self._sides = sides
+        self._a, self._b = sides
         self._options = options
         self._names = names
         self._criteria = criteria
@@ -277,30 +290,30 @@ class _Comparing:
         self._matched = [key for key in self._a.by_key if key in self._b.by_key]
         self._is_paired = self._pairs_inputs()
         self._random = np.random.default_rng(_SEED)
-        self._changed = {
-            name
-            for name in criteria
-            if options.same_evaluators and self._a.versions[name] != self._b.versions[name]
-        }
+        self._changed: set[str] = set()
+        if options.same_evaluators:
+            for name in criteria:
+                if self._a.versions[name] != self._b.versions[name]:
+                    self._changed.add(name)
 
     def result(self) -> Comparison:
         rows = list(self._paired_rows() if self._is_paired else self._unpaired_rows())
         claims = [row for row in rows if row.name not in self._changed and _is_known(row)]
-        claimed = {row.name for row in claims}
-        corrected = iter(statistics.holm([row.p for row in claims]))
-        criteria = tuple(
-            self._finished(row, next(corrected) if row.name in claimed else None, len(claims))
-            for row in rows
-        )
+        claimed = [row.name for row in claims]
+        p_values = statistics.holm([row.p for row in claims])
+        corrected = dict(zip(claimed, p_values, strict=True))
+        criteria = tuple(self._finished(row, corrected.get(row.name), len(claims)) for row in rows)
         balance = self._balance() if self._options.share is not None else None
+        regressions = self._regressions(criteria)
+        notes = [*self._notes(balance), *_unknown_notes(criteria)]
         return Comparison(
             *self._names,
             len(self._a.answers),
             len(self._b.answers),
             self._options,
             criteria,
-            tuple(self._regressions(criteria)),
-            (*self._notes(balance), *_unknown_notes(criteria)),
+            tuple(regressions),
+            tuple(notes),
             self._changes(),
             balance,
         )
@@ -315,7 +328,8 @@ class _Comparing:
         needed = 0
         scores = min(row.a.scores, row.b.scores)
         if detectable > self._options.detect:
-            needed = math.ceil(scores * ((detectable / self._options.detect) ** 2 - 1))
+            times_as_many = (detectable / self._options.detect) ** 2
+            needed = math.ceil(scores * (times_as_many - 1))
         return row._replace(
             corrected=1.0 if corrected is None else corrected,
             outcome=outcome,
@@ -338,12 +352,14 @@ class _Comparing:
     # --- as two samples
     # -----------------------------------------------------------------------------------------------
     def _unpaired_rows(self) -> Iterator[CriterionComparison]:
-        of_a, of_b = (side.gathered(self._criteria) for side in self._sides)
+        of_a = self._a.gathered(self._criteria)
+        of_b = self._b.gathered(self._criteria)
         a_means = of_a.means()
         b_means = of_b.means()
         p_values = [1.0] * len(self._criteria)
         if not self._options.sequential:
-            a, b = (clusters_of(side.columns(), len(self._criteria)) for side in (of_a, of_b))
+            a = clusters_of(of_a.columns(), len(self._criteria))
+            b = clusters_of(of_b.columns(), len(self._criteria))
             p_values = list(statistics.permuted_labels(a, b, self._random))
         for name, p_value in zip(self._criteria, p_values, strict=True):
             mean_a = a_means[name]
@@ -351,21 +367,23 @@ class _Comparing:
             difference = statistics.unpaired(mean_a, mean_b)
             p = float(p_value)
             if self._options.sequential:
-                difference, p = statistics.at_any_time(
-                    difference, min(mean_a.kish_units, mean_b.kish_units)
-                )
+                units = min(mean_a.kish_units, mean_b.kish_units)
+                difference, p = statistics.at_any_time(difference, units)
             yield _row(name, mean_a.estimate(), mean_b.estimate(), difference, p)
 
     # --- in pairs
     # -----------------------------------------------------------------------------------------------------
     def _paired_rows(self) -> Iterator[CriterionComparison]:
-        gaps, of_a, of_b = (GatheredScores(self._criteria) for _ in range(3))
+        gaps = GatheredScores(self._criteria)
+        of_a = GatheredScores(self._criteria)
+        of_b = GatheredScores(self._criteria)
         lower: Counter[str] = Counter()
         higher: Counter[str] = Counter()
         for key in self._matched:
             cluster = self._cluster_of(key)
             for name in self._criteria:
-                before, after = (_mean_of(side, side.by_key[key], name) for side in self._sides)
+                before = _mean_of(self._a, self._a.by_key[key], name)
+                after = _mean_of(self._b, self._b.by_key[key], name)
                 if before is None or after is None:
                     continue
                 # nested choices: the smaller probability is that of the pair
@@ -391,67 +409,59 @@ class _Comparing:
             p = float(p_values[column])
             if self._options.sequential:
                 difference, p = statistics.at_any_time(difference, min(a.kish_units, b.kish_units))
-            yield _row(name, a.estimate(), b.estimate(), difference, p)._replace(
-                pairs=gap_mean.scores, lower=lower[name], higher=higher[name]
-            )
+            row = _row(name, a.estimate(), b.estimate(), difference, p)
+            yield row._replace(pairs=gap_mean.scores, lower=lower[name], higher=higher[name])
 
     def _cluster_of(self, key: str) -> str:
-        return self._a.answers[self._a.by_key[key][0]].cluster or f"\0{key}"
+        first = self._a.by_key[key][0]
+        return self._a.answers[first].cluster or f"\0{key}"
 
     # --- beside the criteria
     # ------------------------------------------------------------------------------------------
     def _balance(self) -> Balance:
         share = self._options.share or 0.0
-        sides = [_unit_weights(side) for side in self._sides]
-        if max(map(max, sides)) / min(map(min, sides)) < _SAME_WEIGHTS:
-            units = (float(len(sides[0])), float(len(sides[1])))
+        of_a = _unit_weights(self._a)
+        of_b = _unit_weights(self._b)
+        largest = max(max(of_a), max(of_b))
+        smallest = min(min(of_a), min(of_b))
+        if largest / smallest < _SAME_WEIGHTS:
+            units = (float(len(of_a)), float(len(of_b)))
             variances = (0.0, 0.0)
         else:
-            units = math.fsum(sides[0]), math.fsum(sides[1])
-            variances = math.fsum(map(_square, sides[0])), math.fsum(map(_square, sides[1]))
-        return Balance(*units, share, statistics.balance(units, variances, share))
+            units = (math.fsum(of_a), math.fsum(of_b))
+            variances = (math.fsum(map(_square, of_a)), math.fsum(map(_square, of_b)))
+        p = statistics.balance(units, variances, share)
+        return Balance(*units, share, p)
 
     def _changes(self) -> Changed | None:
         if not self._is_paired:
             return None
-        lone = [
-            tuple(
-                side.answers[numbers[0]]
-                for key, numbers in side.by_key.items()
-                if key not in other.by_key
-            )
-            for side, other in (self._sides, self._sides[::-1])
-        ]
-        contents = [
-            [[side.answers[number].content for number in side.by_key[key]] for side in self._sides]
-            for key in self._matched
-        ]
-        stored = all(content is not None for pair in contents for side in pair for content in side)
-        changed = sum(
-            {content and content[1] for content in before}
-            != {content and content[1] for content in after}
-            for before, after in contents
-        )
-        return Changed(lone[0], lone[1], len(self._matched), changed if stored else None)
+        only_a = _answers_of_one_side(self._a, self._b)
+        only_b = _answers_of_one_side(self._b, self._a)
+        changed = 0
+        for key in self._matched:
+            before = self._a.responses(key)
+            after = self._b.responses(key)
+            if None in before or None in after:
+                # Where answers are not stored, it is not known whether they changed.
+                return Changed(only_a, only_b, len(self._matched), None)
+            changed += before != after
+        return Changed(only_a, only_b, len(self._matched), changed)
 
     def _regressions(self, criteria: Iterable[CriterionComparison]) -> list[Regression]:
-        """Return the worst of each criterion in turn, beginning with the criteria that dropped
-        most.
+        """Return the worst of each criterion in turn.
+
+        The criteria that dropped most come first.
         """
-        ordered = sorted(
-            (item for item in criteria if item.outcome != "evaluator changed"),
-            key=lambda item: (item.outcome != "drop", item.difference.value),
-        )
-        worst = [
-            sorted(self._lower(item), key=lambda each: each.after - (each.before or 0.0))
-            for item in ordered
-        ]
-        in_turn = [
-            each
-            for row in zip_longest(*(items[:_SHOWN] for items in worst))
-            for each in row
-            if each
-        ]
+        compared = [item for item in criteria if item.outcome != "evaluator changed"]
+        compared.sort(key=lambda item: (item.outcome != "drop", item.difference.value))
+        worst: list[list[Regression]] = []
+        for item in compared:
+            lower = sorted(self._lower(item), key=lambda each: each.after - (each.before or 0.0))
+            worst.append(lower[:_SHOWN])
+        in_turn: list[Regression] = []
+        for row in zip_longest(*worst):
+            in_turn.extend(each for each in row if each is not None)
         return in_turn[:_SHOWN]
 
     def _lower(self, item: CriterionComparison) -> Iterator[Regression]:
@@ -461,16 +471,24 @@ class _Comparing:
         the mean of B is lower.
         """
         if not self._is_paired:
-            for number, answer in enumerate(self._b.answers if item.difference.value < 0 else ()):
-                figure = self._b.figure(number, item.name)
-                if figure is not None and figure < item.a.mean:
-                    yield Regression(item.name, None, figure, None, answer)
+            if item.difference.value < 0:
+                yield from self._below_mean_of_a(item)
             return
         for key in self._matched:
-            before, after = (_mean_of(side, side.by_key[key], item.name) for side in self._sides)
+            of_a = self._a.by_key[key]
+            of_b = self._b.by_key[key]
+            before = _mean_of(self._a, of_a, item.name)
+            after = _mean_of(self._b, of_b, item.name)
             if before is not None and after is not None and after[0] < before[0]:
-                a, b = (_lowest(side, side.by_key[key], item.name) for side in self._sides)
+                a = _lowest(self._a, of_a, item.name)
+                b = _lowest(self._b, of_b, item.name)
                 yield Regression(item.name, before[0], after[0], a, b)
+
+    def _below_mean_of_a(self, item: CriterionComparison) -> Iterator[Regression]:
+        for number, answer in enumerate(self._b.answers):
+            figure = self._b.figure(number, item.name)
+            if figure is not None and figure < item.a.mean:
+                yield Regression(item.name, None, figure, None, answer)
 
     def _notes(self, balance: Balance | None) -> Iterator[str]:
         if balance is not None and balance.mismatch:
@@ -480,9 +498,8 @@ class _Comparing:
             )
         for name in self._criteria:
             if name in self._changed:
-                versions = " and ".join(
-                    ", ".join(sorted(side.versions[name])) for side in self._sides
-                )
+                of_sides = [", ".join(sorted(side.versions[name])) for side in self._sides]
+                versions = " and ".join(of_sides)
                 yield f"{name}: the evaluators differ ({versions}); score both sides with the same one to compare them"
         for side, other, name in (
             (self._a, self._b, self._names[0]),
@@ -491,29 +508,38 @@ class _Comparing:
             lone = [criterion for criterion in side.scored if criterion not in other.scored]
             if lone:
                 yield f"only {name} has scores of {', '.join(lone)}"
-            doubled = (
-                sum(len(numbers) > 1 for numbers in side.by_key.values()) if self._is_paired else 0
-            )
-            if doubled:
-                yield f"{name}: {doubled:,} inputs are there more than once; their scores are averaged"
-            without = sum(answer.key is None for answer in side.answers) if self._is_paired else 0
-            if without:
-                yield f"{name}: {without:,} answers are left out: nothing of their input is stored"
+            if self._is_paired:
+                yield from _notes_of_pairing(side, name)
         yield from self._failure_notes()
 
     def _failure_notes(self) -> Iterator[str]:
         for name in self._criteria:
-            counts = [
-                (side.failed[name], side.failed[name] + side.scored[name]) for side in self._sides
-            ]
-            shares = [failed / total for failed, total in counts]
-            pooled = sum(failed for failed, _ in counts) / sum(total for _, total in counts)
-            error = math.sqrt(pooled * (1 - pooled) * sum(1 / total for _, total in counts))
+            failed = [side.failed[name] for side in self._sides]
+            totals = [side.failed[name] + side.scored[name] for side in self._sides]
+            shares = [failed[0] / totals[0], failed[1] / totals[1]]
+            pooled = sum(failed) / sum(totals)
+            error = math.sqrt(pooled * (1 - pooled) * (1 / totals[0] + 1 / totals[1]))
             if error and abs(shares[1] - shares[0]) > _FAILURES_DIFFER * error:
                 yield (
                     f"{name}: {shares[0]:.1%} and {shares[1]:.1%} of the evaluations failed; failures are in no mean, "
                     "so the difference may be one of what could be scored"
                 )
+
+
+def _notes_of_pairing(side: _Side, name: str) -> Iterator[str]:
+    doubled = sum(len(numbers) > 1 for numbers in side.by_key.values())
+    if doubled:
+        yield f"{name}: {doubled:,} inputs are there more than once; their scores are averaged"
+    without = sum(answer.key is None for answer in side.answers)
+    if without:
+        yield f"{name}: {without:,} answers are left out: nothing of their input is stored"
+
+
+def _answers_of_one_side(side: _Side, other: _Side) -> tuple[Answer, ...]:
+    """Return the first answer to each input that the other side does not have."""
+    return tuple(
+        side.answers[numbers[0]] for key, numbers in side.by_key.items() if key not in other.by_key
+    )
 
 
 def _is_known(row: CriterionComparison) -> bool:
@@ -523,12 +549,17 @@ def _is_known(row: CriterionComparison) -> bool:
 def _unknown_notes(criteria: Iterable[CriterionComparison]) -> Iterator[str]:
     for row in criteria:
         if not _is_known(row):
+            of_a = _not_preferred(row.a)
+            of_b = _not_preferred(row.b)
             yield (
                 f"{row.name}: no difference is claimed: sampling preferred all answers but "
-                f"{row.a.baseline if row.a.baseline is not None else row.a.scores:,} of A and "
-                f"{row.b.baseline if row.b.baseline is not None else row.b.scores:,} of B, which "
-                "stand for most of them"
+                f"{of_a:,} of A and {of_b:,} of B, which stand for most of them"
             )
+
+
+def _not_preferred(estimate: Estimate) -> int:
+    """Return the number of scores of answers that sampling did not prefer."""
+    return estimate.scores if estimate.baseline is None else estimate.baseline
 
 
 def _row(
@@ -542,22 +573,26 @@ def _mean_of(side: _Side, numbers: Sequence[int], name: str) -> tuple[float, flo
 
     None without answers with a figure.
     """
-    values = [
-        (figure, side.answers[number].scores[name].weight)
-        for number in numbers
-        if (figure := side.figure(number, name)) is not None
-    ]
+    values: list[tuple[float, float]] = []
+    for number in numbers:
+        figure = side.figure(number, name)
+        if figure is not None:
+            values.append((figure, side.answers[number].scores[name].weight))
     if len(values) < 2:
         return values[0] if values else None
     total = math.fsum(weight for _, weight in values)
-    return math.fsum(figure * weight for figure, weight in values) / total, total / len(values)
+    mean = math.fsum(figure * weight for figure, weight in values) / total
+    return mean, total / len(values)
 
 
 def _lowest(side: _Side, numbers: Sequence[int], name: str) -> Answer:
-    figures = {
-        number: figure for number in numbers if (figure := side.figure(number, name)) is not None
-    }
-    return side.answers[min(figures, key=figures.__getitem__)]
+    figures: dict[int, float] = {}
+    for number in numbers:
+        figure = side.figure(number, name)
+        if figure is not None:
+            figures[number] = figure
+    lowest = min(figures, key=figures.__getitem__)
+    return side.answers[lowest]
 
 
 def _unit_weights(side: _Side) -> list[float]:

@@ -47,14 +47,14 @@ _MAX_TOKENS: Final = 1_024
 
 
 class Preferences(NamedTuple):
-    """What became of the pairs.
+    """Counts what became of the pairs.
 
     Attributes:
-        a: Pairs of which both orders prefer the answer of A, and `b` that of B; all others with an
+        a: Pairs of which both orders prefer the answer of A, and `b` that of B. All others with an
             answer are `ties`.
         by_place: Ties of which both orders prefer the answer that stands first, or both the second
             one.
-        failed: Pairs of which a question was not answered; they have no preference.
+        failed: Pairs of which a question was not answered. They have no preference.
         not_stored: Pairs without both texts.
     """
 
@@ -95,38 +95,44 @@ async def with_preferences(
     guarded = judge.guarded()
     places = asyncio.Semaphore(concurrency)
     version = f"{guarded.name} {hashlib.sha256(question.encode()).hexdigest()[:8]}"
-    scored: tuple[dict[int, Answer], dict[int, Answer]] = {}, {}
+    scored_a: dict[int, Answer] = {}
+    scored_b: dict[int, Answer] = {}
     outcomes: list[Preferences] = []
 
-    async def compare(at: tuple[int, int]) -> None:
-        a, b = (side[index] for side, index in zip(sides, at, strict=True))
+    async def compare(at_a: int, at_b: int) -> None:
+        a = sides[0][at_a]
+        b = sides[1][at_b]
         async with places:
             of_pair = await _preference(guarded, a, b, question)
         outcomes.append(of_pair)
-        for side, index, answer, value in zip(scored, at, (a, b), _values(of_pair), strict=True):
-            side[index] = _scored(answer, value, version, max(_weight_of(a), _weight_of(b)))
+        weight = max(_weight_of(a), _weight_of(b))
+        value_a, value_b = _values(of_pair)
+        scored_a[at_a] = _scored(a, value_a, version, weight)
+        scored_b[at_b] = _scored(b, value_b, version, weight)
         on_pair(len(outcomes) / len(pairs))
 
     try:
         async with asyncio.TaskGroup() as tasks:
-            for at in pairs:
-                tasks.create_task(compare(at))
+            for at_a, at_b in pairs:
+                tasks.create_task(compare(at_a, at_b))
     finally:
         with contextlib.suppress(Exception):
             await guarded.close()
-    a, b = (
-        [new.get(index, answer) for index, answer in enumerate(side)]
-        for side, new in zip(sides, scored, strict=True)
-    )
-    return (a, b), Preferences(*map(sum, zip(*outcomes, strict=True)))
+    a = [scored_a.get(index, answer) for index, answer in enumerate(sides[0])]
+    b = [scored_b.get(index, answer) for index, answer in enumerate(sides[1])]
+    counts = [sum(column) for column in zip(*outcomes, strict=True)]
+    return (a, b), Preferences(*counts)
 
 
 def notes_of(preferences: Preferences, judge: Judge) -> list[str]:
     """Return what is to be said of the preferences beside their figures."""
-    judged = preferences.a + preferences.b + preferences.ties
+    of_a = preferences.a
+    of_b = preferences.b
+    ties = preferences.ties
+    judged = of_a + of_b + ties
     notes = [
-        f"{PREFERRED}: {judge.type}:{judge.model} prefers A {preferences.a:,} times, B {preferences.b:,} times, and "
-        f"neither {preferences.ties:,} times"
+        f"{PREFERRED}: {judge.type}:{judge.model} prefers A {of_a:,} times, B {of_b:,} times, and "
+        f"neither {ties:,} times"
     ]
     if preferences.by_place:
         notes.append(
@@ -146,14 +152,12 @@ def notes_of(preferences: Preferences, judge: Judge) -> list[str]:
 
 def _pairs_of(a: Sequence[Answer], b: Sequence[Answer]) -> list[tuple[int, int]]:
     """Return the places in both sides of the first answer to each input."""
-    firsts: list[dict[str, int]] = []
-    for side in (a, b):
-        by_key: dict[str, int] = {}
-        for index, answer in enumerate(side):
-            if answer.key is not None:
-                by_key.setdefault(answer.key, index)
-        firsts.append(by_key)
-    pairs = [(index, firsts[1][key]) for key, index in firsts[0].items() if key in firsts[1]]
+    first_of_a = _first_by_key(a)
+    first_of_b = _first_by_key(b)
+    pairs: list[tuple[int, int]] = []
+    for key, index in first_of_a.items():
+        if key in first_of_b:
+            pairs.append((index, first_of_b[key]))
     if not any(a[first].content and b[second].content for first, second in pairs):
         raise EvaluationError(
             "no input is on both sides with its answers stored, so there is no pair to judge"
@@ -161,10 +165,19 @@ def _pairs_of(a: Sequence[Answer], b: Sequence[Answer]) -> list[tuple[int, int]]
     return pairs
 
 
+def _first_by_key(answers: Sequence[Answer]) -> dict[str, int]:
+    by_key: dict[str, int] = {}
+    for index, answer in enumerate(answers):
+        if answer.key is not None:
+            by_key.setdefault(answer.key, index)
+    return by_key
+
+
 async def _preference(judge: Guarded, a: Answer, b: Answer, question: str) -> Preferences:
     if a.content is None or b.content is None:
         return Preferences(not_stored=1)
-    (prompt, of_a), (_, of_b) = a.content, b.content
+    prompt, of_a = a.content
+    _, of_b = b.content
     if of_a == of_b:
         return Preferences(ties=1)
     better: list[str] = []
@@ -180,7 +193,8 @@ async def _preference(judge: Guarded, a: Answer, b: Answer, question: str) -> Pr
         return Preferences(a=1)
     if better == [_SECOND, _FIRST]:
         return Preferences(b=1)
-    return Preferences(ties=1, by_place=int(better[0] == better[1] != _TIE))
+    is_by_place = better[0] == better[1] and better[0] != _TIE
+    return Preferences(ties=1, by_place=int(is_by_place))
 
 
 def _request(prompt: str, first: str, second: str, question: str) -> JudgeRequest:
@@ -211,9 +225,8 @@ def _values(preferences: Preferences) -> tuple[float | None, float | None]:
 def _scored(answer: Answer, value: float | None, version: str, weight: float) -> Answer:
     if value is None:
         return answer._replace(failed=(*answer.failed, PREFERRED))
-    return answer._replace(
-        scores={**answer.scores, PREFERRED: ScoreOf(value, None, weight, version)}
-    )
+    score = ScoreOf(value, None, weight, version)
+    return answer._replace(scores={**answer.scores, PREFERRED: score})
 
 
 def _weight_of(answer: Answer) -> float:

@@ -1,9 +1,9 @@
-"""Differences of weighted means: intervals by clusters, permutation tests, Holm's correction,
-detectable sizes.
+"""Differences of weighted means, with intervals by clusters, tests and detectable sizes.
 
-A cluster is what was drawn or assigned together, such as a conversation. All arrays have a row for
-each cluster and a column for each criterion; a cluster without scores of a criterion has the weight
-0 there.
+Differences are tested by permutation, or by intervals that hold at any time. `holm` corrects the
+p-values. A cluster is what was drawn or assigned
+together, such as a conversation. All arrays have a row for each cluster and a column for each
+criterion. A cluster without scores of a criterion has the weight 0 there.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ _CHUNK = 4_000_000
 _FEW_SCORES = 5.0
 _FEW_PAIRS = 5.0
 _STEPS = 30  # of the fixed point
-_FEWEST, _UNIT = 20.0, 100.0  # clusters for `at_any_time`: the minimum, and the unit of its ratio r
+_FEWEST = 20.0  # the minimum number of clusters for `at_any_time`
+_UNIT = 100.0  # clusters: the unit of its ratio r
 _NOTHING = 1e-12
 
 
 class Clusters(NamedTuple):
-    """Sums over the scores of each cluster: of their weights, and of weight times score."""
+    """Holds sums over the scores of each cluster: of their weights, and of weight times score."""
 
     weights: Array
     sums: Array
@@ -55,7 +56,7 @@ def clusters_of(scores: ScoreColumns, criteria: int) -> Clusters:
 
 
 class Difference(NamedTuple):
-    """B minus A, -1 to 1, with its 95 % interval and standard error."""
+    """Holds B minus A, -1 to 1, with its 95 % interval and standard error."""
 
     value: float
     low: float
@@ -80,7 +81,8 @@ def unpaired(a: UnitMean, b: UnitMean) -> Difference:
         low_b, high_b = wilson_interval(b.mean, b.estimate().effective)
         low = value - math.hypot(b.mean - low_b, high_a - a.mean)
         high = value + math.hypot(high_b - b.mean, a.mean - low_a)
-        return Difference(value, low, high, max(error, (high - low) / (2 * _Z(1 - ALPHA / 2))))
+        error_of_interval = (high - low) / (2 * _Z(1 - ALPHA / 2))
+        return Difference(value, low, high, max(error, error_of_interval))
     parts = ((a.variance, a.kish_units), (b.variance, b.kish_units))
     freedom = variance**2 / sum(part**2 / max(count - 1, 1.0) for part, count in parts)
     return _with_interval(value, error, freedom)
@@ -95,10 +97,13 @@ def paired(mean: UnitMean, pairs: Clusters, column: int) -> Difference:
     if not math.isfinite(mean.variance):
         return Difference(mean.mean, -1.0, 1.0, math.inf)
     differing = pairs.weights[np.abs(pairs.sums[:, column]) > _NOTHING, column]
-    is_few = (
-        differing.size == 0 or differing.sum() ** 2 / (differing * differing).sum() < _FEW_PAIRS
-    )
-    variance = mean.variance + (2 / mean.kish_units**2 if is_few else 0.0)
+    is_few = True
+    if differing.size > 0:
+        effective = differing.sum() ** 2 / (differing * differing).sum()
+        is_few = bool(effective < _FEW_PAIRS)
+    variance = mean.variance
+    if is_few:
+        variance += 2 / mean.kish_units**2
     return _with_interval(mean.mean, math.sqrt(variance), mean.kish_units - 1)
 
 
@@ -141,10 +146,10 @@ def permuted_labels(
     larger = np.zeros(weights.shape[1])
     rows = max(1, _CHUNK // len(labels))
     for start in range(0, count, rows):
-        drawn: npt.NDArray[Any] = random.permuted(
-            np.tile(labels, (min(rows, count - start), 1)), axis=1
-        )
-        larger += (_studentized(drawn @ columns, total) >= observed - _NOTHING).sum(axis=0)
+        unpermuted = np.tile(labels, (min(rows, count - start), 1))
+        drawn: npt.NDArray[Any] = random.permuted(unpermuted, axis=1)
+        statistic = _studentized(drawn @ columns, total)
+        larger += (statistic >= observed - _NOTHING).sum(axis=0)
     return np.asarray((larger + 1) / (count + 1), dtype=float)
 
 
@@ -156,15 +161,15 @@ def _studentized(of_b: npt.NDArray[Any], total: Array) -> Array:
         for part in (total - of_b, of_b):
             w, s, ww, ws, ss, n = np.split(part, 6, axis=1)
             mean = s / w
+            squares = ss - 2 * mean * ws + mean**2 * ww
             means.append(mean)
-            variances.append(
-                np.maximum(ss - 2 * mean * ws + mean**2 * ww, 0.0) / w**2 * n / np.maximum(n - 1, 1)
-            )
+            variances.append(np.maximum(squares, 0.0) / w**2 * n / np.maximum(n - 1, 1))
         gap = np.abs(means[1] - means[0])
         ratio = gap / np.sqrt(variances[0] + variances[1])
     # Without any spread a difference is as large as can be; without a difference, or with an empty
     # side, it is 0.
-    return np.where(np.isnan(ratio), np.where(gap > _NOTHING, np.inf, 0.0), ratio)
+    without_spread = np.where(gap > _NOTHING, np.inf, 0.0)
+    return np.where(np.isnan(ratio), without_spread, ratio)
 
 
 def flipped_signs(pairs: Clusters, random: np.random.Generator, *, most: int = _MOST) -> Array:
@@ -181,9 +186,8 @@ def flipped_signs(pairs: Clusters, random: np.random.Generator, *, most: int = _
     rows = max(1, _CHUNK // len(sums))
     for start in range(0, count, rows):
         signs = random.integers(0, 2, (min(rows, count - start), len(sums)), dtype=np.int8)
-        larger += (
-            np.abs(2.0 * (signs.astype(np.float32) @ sums) - sums.sum(axis=0)) >= observed - 1e-9
-        ).sum(axis=0)
+        flipped = 2.0 * (signs.astype(np.float32) @ sums) - sums.sum(axis=0)
+        larger += (np.abs(flipped) >= observed - 1e-9).sum(axis=0)
     return np.asarray((larger + 1) / (count + 1), dtype=float)
 
 
@@ -198,8 +202,10 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """
     corrected = [1.0] * len(p_values)
     largest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, p_values[index] * (len(p_values) - rank)))
+    smallest_first = sorted(range(len(p_values)), key=p_values.__getitem__)
+    for rank, index in enumerate(smallest_first):
+        remaining = len(p_values) - rank
+        largest = max(largest, min(1.0, p_values[index] * remaining))
         corrected[index] = largest
     return corrected
 
@@ -221,13 +227,15 @@ def detectable(
     if not math.isfinite(error) or error == 0:
         return 1.0 if error else 0.0
     half = (difference.high - difference.low) / 2
-    quantiles = max(half / error, _Z(1 - ALPHA / 2 / max(claims, 1))) + _Z(POWER)
+    of_claims = _Z(1 - ALPHA / 2 / max(claims, 1))
+    quantiles = max(half / error, of_claims) + _Z(POWER)
     steps = (1 / a.effective + 1 / b.effective) / 2
     for _ in range(_STEPS):
-        mean = max(a.mean - size, 0.0)
-        more = max(0.0, mean * (1 - mean) - a.mean * (1 - a.mean)) / b.effective
         if pairs is not None:
             more = size * (1 - size) / pairs
+        else:
+            mean = max(a.mean - size, 0.0)
+            more = max(0.0, mean * (1 - mean) - a.mean * (1 - a.mean)) / b.effective
         size = min(1.0, steps + quantiles * math.sqrt(error * error + more))
     return size
 
@@ -246,15 +254,15 @@ def at_any_time(difference: Difference, clusters: float) -> tuple[Difference, fl
     if clusters < _FEWEST or not math.isfinite(error):
         return difference._replace(low=-1.0, high=1.0), 1.0
     ratio = clusters / _UNIT
-    half = error * math.sqrt((1 + 1 / ratio) * (math.log1p(ratio) - 2 * math.log(ALPHA)))
-    p = (
-        1.0
-        if error == 0
-        else math.sqrt(1 + ratio) * math.exp(-((value / error) ** 2) / (2 + 2 / ratio))
-    )
-    return difference._replace(low=max(-1.0, value - half), high=min(1.0, value + half)), min(
-        1.0, p
-    )
+    logarithms = math.log1p(ratio) - 2 * math.log(ALPHA)
+    half = error * math.sqrt((1 + 1 / ratio) * logarithms)
+    low = max(-1.0, value - half)
+    high = min(1.0, value + half)
+    p = 1.0
+    if error != 0:
+        exponent = -((value / error) ** 2) / (2 + 2 / ratio)
+        p = min(1.0, math.sqrt(1 + ratio) * math.exp(exponent))
+    return difference._replace(low=low, high=high), p
 
 
 def balance(units: tuple[float, float], errors: tuple[float, float], share: float) -> float:
@@ -269,5 +277,7 @@ def balance(units: tuple[float, float], errors: tuple[float, float], share: floa
     variance = total * share * (1 - share)
     if any(errors):
         variance = (1 - share) ** 2 * errors[1] + share**2 * errors[0]
+    if variance <= 0:
+        return 1.0
     gap = units[1] - share * total
-    return math.erfc(math.sqrt(gap * gap / variance / 2)) if variance > 0 else 1.0
+    return math.erfc(math.sqrt(gap * gap / variance / 2))

@@ -1,3 +1,4 @@
-"""Replay: recorded answers scored again by other evaluators or versions, with their recorded scores
-beside the new.
+"""Replay: recorded answers scored again by other evaluators or versions.
+
+Their recorded scores stand beside the new ones.
 """

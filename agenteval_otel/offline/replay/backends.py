@@ -40,13 +40,14 @@ Ids = set[int]
 
 
 class Backend:
-    """Answers of the traces of a window of time, oldest first. A window without traces is named by
-    `notes`.
+    """Reads the answers of the traces of a window of time, oldest first.
+
+    A window without traces is named by `notes`.
 
     Args:
         url: Its address, with the path before ``/api``.
         headers: Sent with each request.
-        timeout_s: Of a request; it is tried four times.
+        timeout_s: Of a request. It is tried four times.
     """
 
     title: ClassVar[str]
@@ -63,7 +64,8 @@ class Backend:
         timeout_s: float = 60.0,
         say: Callable[[str], object] = lambda line: None,
     ) -> None:
-        if (problem := problem_of(url)) is not None:
+        problem = problem_of(url)
+        if problem is not None:
             raise ConfigurationError(problem, path=f"address of {self.title}")
         if selection.since_ns is None or selection.until_ns is None:
             raise ConfigurationError(
@@ -96,14 +98,16 @@ class Backend:
         return f"at {_shown(self._at_ns)}"
 
     def share(self) -> float:
-        return (self._at_ns - self._since_ns) / max(1, self._until_ns - self._since_ns)
+        window_ns = self._until_ns - self._since_ns
+        return (self._at_ns - self._since_ns) / max(1, window_ns)
 
     def notes(self) -> Iterator[str]:
         """Yield what is to be said of the window as a whole, once the answers were read."""
         window = f"{_shown(self._since_ns)} to {_shown(self._until_ns)}"
+        window_ns = self._until_ns - self._since_ns
         if self._oldest_ns is None:
             yield f"{self.title} has no traces from {window}: is that within its retention, and the service right?"
-        elif self._oldest_ns - self._since_ns > (self._until_ns - self._since_ns) / 10:
+        elif self._oldest_ns - self._since_ns > window_ns / 10:
             oldest = _shown(self._oldest_ns)
             yield f"{self.title}'s oldest trace of {window} is from {oldest}: is its retention shorter?"
 
@@ -156,10 +160,10 @@ class Backend:
         known = frozenset(traces)
         del traces, new  # while the parts are read, the spans of the whole would stay in memory
         within = yield from self._halves(query, since_ns, until_ns, wanted | known)
-        if missing := known - within:
-            self.counts[f"traces that {self.title} left out of a part of the window"] += len(
-                missing
-            )
+        missing = known - within
+        if missing:
+            reason = f"traces that {self.title} left out of a part of the window"
+            self.counts[reason] += len(missing)
         return within & wanted
 
     def _halves(
@@ -168,11 +172,13 @@ class Backend:
         middle = since_ns + (until_ns - since_ns) // 2 // self.least_ns * self.least_ns
         middle = min(max(middle, since_ns + self.least_ns), until_ns)
         earlier = yield from self._window(query, since_ns, middle, wanted)
-        return earlier | (yield from self._window(query, middle, until_ns, wanted))
+        later = yield from self._window(query, middle, until_ns, wanted)
+        return earlier | later
 
     def _read(self, trace: list[ReadSpan]) -> list[ReadSpan]:
         began_ns = min((span.start_ns for span in trace), default=self._until_ns)
-        self._oldest_ns = began_ns if self._oldest_ns is None else min(self._oldest_ns, began_ns)
+        if self._oldest_ns is None or began_ns < self._oldest_ns:
+            self._oldest_ns = began_ns
         return trace
 
     def _get(self, path: str, parameters: Mapping[str, str]) -> tuple[int, Any]:
@@ -221,7 +227,8 @@ class Backend:
     def _spans(self, value: object) -> Iterator[ReadSpan]:
         """Yield the spans of OTLP in JSON. Raises `StorageError` for anything else."""
         try:
-            yield from spans_of_otlp(request_of_json(value, self._messages).resource_spans)
+            request = request_of_json(value, self._messages)
+            yield from spans_of_otlp(request.resource_spans)
         except Exception as error:
             raise StorageError(
                 f"{self.title}: the response is no OTLP ({type(error).__name__})"
@@ -229,11 +236,11 @@ class Backend:
 
 
 class TooLarge(StorageError):
-    """A response beyond the limit: a shorter window has a smaller one."""
+    """Reports a response beyond the limit. A shorter window has a smaller response."""
 
 
 class Jaeger(Backend):
-    """Jaeger's ``/api/v3``, which answers in OTLP."""
+    """Reads from Jaeger's ``/api/v3``, which answers in OTLP."""
 
     title = "Jaeger"
     least_ns = 1_000
@@ -253,16 +260,14 @@ class Jaeger(Backend):
         return sorted(map(str, names))
 
     def _search(self, query: str, since_ns: int, until_ns: int) -> dict[int, list[ReadSpan]]:
-        status, value = self._get(
-            "api/v3/traces",
-            {
-                "query.service_name": query,
-                "query.start_time_min": _rfc3339(since_ns),
-                "query.start_time_max": _rfc3339(until_ns - 1),
-                "query.num_traces": str(LIMIT),
-                "query.search_depth": str(LIMIT),  # the name since version 2
-            },
-        )
+        parameters = {
+            "query.service_name": query,
+            "query.start_time_min": _rfc3339(since_ns),
+            "query.start_time_max": _rfc3339(until_ns - 1),
+            "query.num_traces": str(LIMIT),
+            "query.search_depth": str(LIMIT),  # the name since version 2
+        }
+        status, value = self._get("api/v3/traces", parameters)
         traces: dict[int, list[ReadSpan]] = {}
         if status == 404:
             if not isinstance(value, dict):  # else: no traces
@@ -279,33 +284,34 @@ class Jaeger(Backend):
 
 
 class Tempo(Backend):
-    """Tempo's ``/api/search``, and ``/api/v2/traces`` for each trace."""
+    """Reads from Tempo's ``/api/search``, and from ``/api/v2/traces`` for each trace."""
 
     title = "Tempo"
     least_ns = 1_000_000_000
 
     def _traces(self) -> Iterator[list[ReadSpan]]:
-        chosen = " || ".join(
-            f"resource.service.name = {json.dumps(name)}"
-            for name in sorted(self._selection.services)
-        )
+        services = sorted(self._selection.services)
+        conditions = [f"resource.service.name = {json.dumps(name)}" for name in services]
+        chosen = " || ".join(conditions)
         since_ns = self._since_ns // self.least_ns * self.least_ns
         until_ns = -(-self._until_ns // self.least_ns) * self.least_ns
         for traces in self._window(f"{{ {chosen} }}", since_ns, until_ns):
-            yield from map(self._read, self._runner.run(self._fetched(list(traces))))
+            fetched = self._runner.run(self._fetched(list(traces)))
+            yield from map(self._read, fetched)
+            del fetched  # else it stays in memory while the next window is searched and fetched
 
     def _search(self, query: str, since_ns: int, until_ns: int) -> dict[int, None]:
-        status, value = self._get(
-            "api/search",
-            {
-                "q": query,
-                "start": str(since_ns // self.least_ns),
-                "end": str(until_ns // self.least_ns),
-                "limit": str(LIMIT),
-                "spss": "1",
-            },
-        )
-        traces = value.get("traces") or [] if isinstance(value, dict) else None
+        parameters = {
+            "q": query,
+            "start": str(since_ns // self.least_ns),
+            "end": str(until_ns // self.least_ns),
+            "limit": str(LIMIT),
+            "spss": "1",
+        }
+        status, value = self._get("api/search", parameters)
+        traces = None
+        if isinstance(value, dict):
+            traces = value.get("traces") or []
         if status != 200 or not isinstance(traces, list):
             raise StorageError(
                 "Tempo: no /api/search at this address: is it Tempo's query port (3200)?"
@@ -329,23 +335,16 @@ class Tempo(Backend):
                 if value.get("status") == "PARTIAL":
                     self.counts["traces that Tempo returned in part"] += 1
                 trace = value.get("trace") or {}
-                return list(
-                    self._spans(
-                        _with_hex_ids(
-                            {
-                                "resourceSpans": trace.get("resourceSpans")
-                                or trace.get("batches")
-                                or []
-                            }
-                        )
-                    )
-                )
+                resource_spans = trace.get("resourceSpans") or trace.get("batches") or []
+                request = _with_hex_ids({"resourceSpans": resource_spans})
+                return list(self._spans(request))
             except StorageError as error:
                 self.counts["traces that could not be read"] += 1
                 self._say(f"trace {trace_id:032x}: {error}")
                 return []
 
-        return [trace for trace in await asyncio.gather(*map(fetch, trace_ids)) if trace]
+        fetched = await asyncio.gather(*map(fetch, trace_ids))
+        return [trace for trace in fetched if trace]
 
 
 def _with_hex_ids(value: Any) -> Any:
@@ -356,11 +355,17 @@ def _with_hex_ids(value: Any) -> Any:
     for resource in value["resourceSpans"]:
         for scope in resource.get("scopeSpans") or ():
             for span in scope.get("spans") or ():
-                for holder in (span, *(span.get("links") or ())):
-                    for name, digits in (("traceId", 32), ("spanId", 16), ("parentSpanId", 16)):
-                        if (id := holder.get(name)) and len(id) != digits:
-                            holder[name] = base64.b64decode(id).hex()
+                _convert_ids(span)
+                for link in span.get("links") or ():
+                    _convert_ids(link)
     return value
+
+
+def _convert_ids(span_or_link: dict[str, Any]) -> None:
+    for name, digits in (("traceId", 32), ("spanId", 16), ("parentSpanId", 16)):
+        id = span_or_link.get(name)
+        if id and len(id) != digits:
+            span_or_link[name] = base64.b64decode(id).hex()
 
 
 def _rfc3339(time_ns: int) -> str:

@@ -1,5 +1,6 @@
-"""Recorded answers from files with OTLP, put together by trace in a temporary file: their parts may
-be anywhere.
+"""Recorded answers from files with OTLP.
+
+They are put together by trace in a temporary file, since their parts may be anywhere.
 """
 
 from __future__ import annotations
@@ -30,17 +31,18 @@ _SAY_EVERY_S: Final = 10.0
 _BROKEN: Final = "broken lines"
 Parts = tuple[list[ReadSpan], list[tuple[int, ReadEvent]]]
 """What a request has of a trace: spans, and events that came as log records, by their span."""
-_SPAN, _EVENT = (
-    attrgetter(*(field.name for field in fields(kind))) for kind in (ReadSpan, ReadEvent)
-)
-_EVENTS_AT: Final = [field.name for field in fields(ReadSpan)].index("events")
+_SPAN_FIELDS: Final = [field.name for field in fields(ReadSpan)]
+_EVENT_FIELDS: Final = [field.name for field in fields(ReadEvent)]
+_SPAN: Final = attrgetter(*_SPAN_FIELDS)
+_EVENT: Final = attrgetter(*_EVENT_FIELDS)
+_EVENTS_AT: Final = _SPAN_FIELDS.index("events")
 
 
 class OtlpFiles:
-    """Answers of files with OTLP: see `requests_in`.
+    """Reads the answers of files with OTLP: see `requests_in`.
 
     A first pass brings the parts of each trace together, in a temporary file of about the same size
-    without a name; only one request is in memory at a time. A line that cannot be read is named and
+    without a name. Only one request is in memory at a time. A line that cannot be read is named and
     counted. Traces come in the order of their first part.
 
     Args:
@@ -69,7 +71,8 @@ class OtlpFiles:
         # SQLite's own temporary file: it has no name, so it is gone with the process, however that
         # ends.
         self._database = sqlite3.connect("", check_same_thread=False)
-        self._done = self._traces = 0
+        self._done = 0
+        self._traces = 0
         self._said_at = time.monotonic()
 
     def close(self) -> None:
@@ -87,14 +90,12 @@ class OtlpFiles:
         query = self._database.execute
         [(self._traces,)] = query("SELECT count(DISTINCT trace) FROM parts")
         by_time = "SELECT trace FROM parts GROUP BY trace ORDER BY min(number)"
-        for self._done, (trace,) in enumerate(query(by_time)):
-            yield from answers_of(
-                self._spans(
-                    query("SELECT data FROM parts WHERE trace = ? ORDER BY number", (trace,))
-                ),
-                self.counts,
-                nested_agents=self._nested,
-            )
+        of_trace = "SELECT data FROM parts WHERE trace = ? ORDER BY number"
+        for done, (trace,) in enumerate(query(by_time)):
+            self._done = done
+            spans = self._spans(query(of_trace, (trace,)))
+            yield from answers_of(spans, self.counts, nested_agents=self._nested)
+            del spans  # else they stay in memory while the next trace is read
 
     def _spans(self, rows: Iterator[tuple[str]]) -> list[ReadSpan]:
         spans: dict[int, ReadSpan] = {}
@@ -120,17 +121,17 @@ class OtlpFiles:
         query("CREATE TABLE parts (number INTEGER PRIMARY KEY, trace BLOB, data TEXT)")
         rows: list[tuple[bytes, str]] = []
         for path in self._paths:
-            for kind, request in requests_in(
+            requests = requests_in(
                 path, self._messages, self._broken, self._say_how_far, _read_json
-            ):
+            )
+            for kind, request in requests:
                 number += 1
                 if kind == LOGS:
                     of_traces = _of_logs(request)
+                elif isinstance(request, list):
+                    of_traces = _of_spans(request)
                 else:
-                    is_read = isinstance(request, list)
-                    of_traces = _of_spans(
-                        request if is_read else spans_of_otlp(request.resource_spans)
-                    )
+                    of_traces = _of_spans(spans_of_otlp(request.resource_spans))
                 for trace_id, parts in of_traces.items():
                     rows.append((trace_id.to_bytes(16, "big"), _packed(parts)))
                 if len(rows) >= _COMMIT_ROWS:
@@ -151,29 +152,35 @@ class OtlpFiles:
     def _say_how_far(self, name: str, at: int, size: int) -> None:
         if self._says_how_far and time.monotonic() - self._said_at > _SAY_EVERY_S:
             self._said_at = time.monotonic()
-            self._say(f"reading {name}: {100 * at / max(1, size):.0f} %")
+            percentage = 100 * at / max(1, size)
+            self._say(f"reading {name}: {percentage:.0f} %")
 
 
 def _packed(parts: Parts) -> str:
     spans, logged = parts
-    return json.dumps([list(map(_SPAN, spans)), logged], default=_EVENT)
+    values_of_spans = list(map(_SPAN, spans))
+    return json.dumps([values_of_spans, logged], default=_EVENT)
 
 
 def _unpacked(text: str) -> Parts:
-    spans, logged = json.loads(text)
-    for values in spans:
+    values_of_spans, values_of_logged = json.loads(text)
+    spans: list[ReadSpan] = []
+    for values in values_of_spans:
         values[_EVENTS_AT] = [ReadEvent(*event) for event in values[_EVENTS_AT]]
-    return [ReadSpan(*values) for values in spans], [
-        (span_id, ReadEvent(*event)) for span_id, event in logged
-    ]
+        spans.append(ReadSpan(*values))
+    logged = [(span_id, ReadEvent(*event)) for span_id, event in values_of_logged]
+    return spans, logged
 
 
 def _read_json(kind: int, value: Any) -> list[ReadSpan] | None:
-    """Return the spans of a request. None for logs, and for what only protobuf's parser may
-    understand.
+    """Return the spans of a request.
+
+    None for logs, and for what only protobuf's parser may understand.
     """
+    if kind != TRACES:
+        return None
     try:
-        return list(spans_of_json(value["resourceSpans"])) if kind == TRACES else None
+        return list(spans_of_json(value["resourceSpans"]))
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
@@ -182,7 +189,8 @@ def _of_spans(spans: Iterable[ReadSpan]) -> Mapping[int, Parts]:
     parts: dict[int, Parts] = {}
     for span in spans:
         if span.trace_id and span.span_id:
-            parts.setdefault(span.trace_id, ([], []))[0].append(span)
+            spans_of_trace, _ = parts.setdefault(span.trace_id, ([], []))
+            spans_of_trace.append(span)
     return parts
 
 
@@ -192,8 +200,9 @@ def _of_logs(request: Any) -> Mapping[int, Parts]:
         for scope in resource.scope_logs:
             for record in scope.log_records:
                 if len(record.trace_id) == 16 and len(record.span_id) == 8:
-                    event = int.from_bytes(record.span_id, "big"), event_of_log(record)
-                    parts.setdefault(int.from_bytes(record.trace_id, "big"), ([], []))[1].append(
-                        event
-                    )
+                    trace_id = int.from_bytes(record.trace_id, "big")
+                    span_id = int.from_bytes(record.span_id, "big")
+                    event = event_of_log(record)
+                    _, events_of_trace = parts.setdefault(trace_id, ([], []))
+                    events_of_trace.append((span_id, event))
     return parts

@@ -28,15 +28,15 @@ Scores = dict[str, EvaluationResult]
 
 
 class RecordedAnswer(NamedTuple):
-    """An answer of the past.
+    """Holds an answer of the past.
 
     Attributes:
         key: Names the answer among all of a replay.
         input: What is evaluated.
-        span: The evaluated span; None where the storage has none of it.
+        span: The evaluated span. None where the storage has none of it.
         began_ns, ended_ns: By the clock of the host that answered, nanoseconds since the epoch.
         scores: Recorded results, the newest of each criterion.
-        call_id: The answer's own id; None where it was stored without one.
+        call_id: The answer's own id. None where it was stored without one.
     """
 
     key: str
@@ -49,7 +49,7 @@ class RecordedAnswer(NamedTuple):
 
 
 class AnswerFilter(NamedTuple):
-    """Which answers are scored again; what is empty selects all.
+    """Selects the answers that are scored again. What is empty selects all.
 
     Attributes:
         since_ns, until_ns: The answer began then or later, and before, nanoseconds since the epoch.
@@ -64,22 +64,25 @@ class AnswerFilter(NamedTuple):
     at_least: Mapping[str, float] = {}
 
     def takes(self, answer: RecordedAnswer) -> bool:
-        if not (self.since_ns or 0) <= answer.began_ns < (self.until_ns or 1 << 64):
+        since_ns = self.since_ns or 0
+        until_ns = self.until_ns or 1 << 64
+        if not since_ns <= answer.began_ns < until_ns:
             return False
-        if (self.services and answer.input.service not in self.services) or (
-            self.agents and answer.input.agent not in self.agents
-        ):
+        if self.services and answer.input.service not in self.services:
+            return False
+        if self.agents and answer.input.agent not in self.agents:
             return False
         scores = {name: _number(result) for name, result in answer.scores.items()}
+        for name, limit in self.below.items():
+            if not _lies(scores.get(name), limit, below=True):
+                return False
         return all(
-            _lies(scores.get(name), limit, below=True) for name, limit in self.below.items()
-        ) and all(
             _lies(scores.get(name), limit, below=False) for name, limit in self.at_least.items()
         )
 
 
 class RecordedSource(Protocol):
-    """Where answers are recorded. Used by one thread, which may block.
+    """Reads recorded answers from one place. It is used by one thread, which may block.
 
     Attributes:
         counts: What was not read, by its reason.
@@ -104,24 +107,31 @@ def completed(answer: RecordedAnswer, criteria: Mapping[str, EvaluationCriteria]
 
     They follow the scales of the criteria as they are now.
     """
-    scores = {
-        name: copy_with(result, {"normalized": normalize(result.score, criteria[name])})
-        if result.normalized is None and name in criteria and result.status == "scored"
-        else result
-        for name, result in answer.scores.items()
-    }
+    scores: Scores = {}
+    for name, result in answer.scores.items():
+        if result.normalized is None and name in criteria and result.status == "scored":
+            normalized = normalize(result.score, criteria[name])
+            scores[name] = copy_with(result, {"normalized": normalized})
+        else:
+            scores[name] = result
     return answer._replace(scores=scores)
 
 
 def _number(result: EvaluationResult) -> float | None:
     if result.normalized is not None:
         return result.normalized
-    number = float(result.passed) if result.passed is not None else _real(result.score)
-    return number if number is not None and 0.0 <= number <= 1.0 else None
+    if result.passed is not None:
+        return float(result.passed)
+    number = _real(result.score)
+    if number is None or not 0.0 <= number <= 1.0:
+        return None
+    return number
 
 
 def _real(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
 
 
 def _lies(number: float | None, limit: float, *, below: bool) -> bool:
@@ -164,13 +174,13 @@ def answers_of(
             },
         )
         yield RecordedAnswer(
-            f"{reference.trace_id}-{reference.span_id}",
-            copy_with(mapped.input, {**place, "agent": agent}),
-            reference,
-            span.start_ns,
-            max(span.start_ns, span.end_ns),
-            recorded.get(span.span_id, {}),
-            call_id_of_span(span.span_id),
+            key=f"{reference.trace_id}-{reference.span_id}",
+            input=copy_with(mapped.input, {**place, "agent": agent}),
+            span=reference,
+            began_ns=span.start_ns,
+            ended_ns=max(span.start_ns, span.end_ns),
+            scores=recorded.get(span.span_id, {}),
+            call_id=call_id_of_span(span.span_id),
         )
 
 
@@ -182,8 +192,10 @@ def recorded_scores(
     Each criterion has its most complete result, and of equally complete ones the newest.
     """
     recorded: dict[int, Scores] = {}
-    for _, _, span_id, result in sorted(_recorded(spans, parents), key=lambda item: item[:2]):
-        recorded.setdefault(span_id or 0, {})[result.criterion_name] = result
+    best_last = sorted(_recorded(spans, parents), key=lambda item: item[:2])
+    for _, _, span_id, result in best_last:
+        scores = recorded.setdefault(span_id or 0, {})
+        scores[result.criterion_name] = result
     return recorded
 
 
@@ -193,16 +205,13 @@ def _recorded(
     """Yield results with their rank: scores on agent spans, on run spans, result spans, events."""
     for span in spans:
         if span.scope != names.SCOPE_NAME or not span.is_evaluation:
-            yield from (
-                (0, span.end_ns, span.span_id, result) for result in _of_attributes(span.attributes)
-            )
+            for result in _of_attributes(span.attributes):
+                yield 0, span.end_ns, span.span_id, result
         elif not span.attributes.get(names.EVALUATION_REPLAYED):
             run = parents.get(span.parent_id or 0)
             if names.EVALUATION_NAME not in span.attributes:
-                yield from (
-                    (1, span.end_ns, span.parent_id, result)
-                    for result in _of_attributes(span.attributes)
-                )
+                for result in _of_attributes(span.attributes):
+                    yield 1, span.end_ns, span.parent_id, result
             elif run is not None:
                 yield 2, span.end_ns, run.parent_id, result_of(span.attributes)
         for event in span.events:
@@ -218,6 +227,7 @@ def result_of(attributes: Mapping[str, Any]) -> EvaluationResult:
     error_type = _text(get(names.ERROR_TYPE))
     label = _text(get(names.SCORE_LABEL))
     score = _real(get(names.SCORE_VALUE))
+    evaluator_id = _text(get(names.EVALUATOR_ID))
     return construct(
         EvaluationResult,
         {
@@ -229,8 +239,8 @@ def result_of(attributes: Mapping[str, Any]) -> EvaluationResult:
             "passed": _VERDICTS.get(label or ""),
             "normalized": _real(get(names.SCORE_NORMALIZED)),
             "threshold": _real(get(names.THRESHOLD)),
-            "evaluator_id": _text(get(names.EVALUATOR_ID)),
-            "evaluator_type": _text(get(names.EVALUATOR_ID)) or "recorded",
+            "evaluator_id": evaluator_id,
+            "evaluator_type": evaluator_id or "recorded",
             "evaluator_version": _text(get(names.EVALUATOR_VERSION)),
             "evaluator_kind": _text(get(names.EVALUATOR_TYPE)) or "deterministic",
         },
@@ -243,17 +253,22 @@ def _text(value: object) -> str | None:
 
 def _of_attributes(attributes: Mapping[str, Any]) -> Iterator[EvaluationResult]:
     """Yield the scores that a run span or an agent's span shows, without their evaluators."""
-    criteria = dict.fromkeys(
-        name[len(_PREFIX) :].rpartition(".")[0]
-        for name in attributes
-        if name.startswith(_PREFIX) and name.endswith((".score", ".label"))
-    )
-    for criterion in filter(names.CRITERION_NAME.fullmatch, criteria):
-        if criterion.partition(".")[0] not in names.RESERVED_CRITERIA:
-            yield result_of(
-                {
-                    names.EVALUATION_NAME: criterion,
-                    names.SCORE_VALUE: attributes.get(names.criterion_score(criterion)),
-                    names.SCORE_LABEL: attributes.get(names.criterion_label(criterion)),
-                }
-            )
+    criteria: dict[str, None] = {}
+    for name in attributes:
+        if name.startswith(_PREFIX) and name.endswith((".score", ".label")):
+            criterion, _, _ = name.removeprefix(_PREFIX).rpartition(".")
+            criteria[criterion] = None
+    for criterion in criteria:
+        if names.CRITERION_NAME.fullmatch(criterion) is None:
+            continue
+        if criterion.partition(".")[0] in names.RESERVED_CRITERIA:
+            continue
+        score = attributes.get(names.criterion_score(criterion))
+        label = attributes.get(names.criterion_label(criterion))
+        yield result_of(
+            {
+                names.EVALUATION_NAME: criterion,
+                names.SCORE_VALUE: score,
+                names.SCORE_LABEL: label,
+            }
+        )

@@ -37,8 +37,8 @@ class ResultsFile:
         keys: Of the answers whose results are there, or will be: `Replay` adds those that it takes.
 
     Args:
-        options: All that decides what is scored, and how; results of other options are refused.
-        window: The time window; a resumed replay keeps the original one, since "the last hour"
+        options: All that decides what is scored, and how. Results of other options are refused.
+        window: The time window. A resumed replay keeps the original one, since "the last hour"
             would have moved.
     """
 
@@ -107,7 +107,8 @@ class ResultsFile:
                 at += len(line)
         os.truncate(self.path, at)
         if self._dataset_path is not None:
-            os.truncate(self._dataset_path, _known_bytes(self._dataset_path, self.keys))
+            known_bytes = _known_bytes(self._dataset_path, self.keys)
+            os.truncate(self._dataset_path, known_bytes)
 
     def add(
         self, key: str, result: AggregatedEvaluationResult, failing: EvaluationInput | None
@@ -177,9 +178,9 @@ def line_of(result: AggregatedEvaluationResult) -> bytes:
         line = without_objects(result).model_dump_json(
             by_alias=True, exclude_none=True, exclude=_LEFT_OUT
         )
-    return (line if line.isascii() else line.translate(_LINE_BREAKS)).encode(
-        "utf-8", "replace"
-    ) + b"\n"
+    if not line.isascii():
+        line = line.translate(_LINE_BREAKS)
+    return line.encode("utf-8", "replace") + b"\n"
 
 
 def _result_of(line: bytes, path: Path) -> AggregatedEvaluationResult:

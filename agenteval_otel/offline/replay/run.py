@@ -29,26 +29,39 @@ _CHUNK: Final = 256
 _CHUNK_CHARS: Final = 8_000_000
 _FLUSH_S: Final = 30.0
 _FLUSH_AWAY_S: Final = 1.0  # once the receiver was away
-_KEPT: Final = frozenset({
-    "criterion_name", "score", "evaluator_type", "normalized", "label", "passed", "threshold", "error", "error_type",
-    "skip_reason", "evaluator_id", "evaluator_version", "evaluator_kind",
-})  # fmt: skip
+_KEPT: Final = frozenset(
+    {
+        "criterion_name",
+        "score",
+        "evaluator_type",
+        "normalized",
+        "label",
+        "passed",
+        "threshold",
+        "error",
+        "error_type",
+        "skip_reason",
+        "evaluator_id",
+        "evaluator_version",
+        "evaluator_kind",
+    }
+)
 """Fields of recorded results that stand beside the new ones."""
 
 
 class Replay:
-    """Scores the answers of a source, on the running event loop; the source has a thread of its
-    own.
+    """Scores the answers of a source, on the running event loop.
 
-    Answers whose results are in the file are not scored again. Up to `concurrency` answers are
-    scored at once; what was under way when the process was ended is scored anew.
+    The source has a thread of its own. Answers whose results are in the file are not scored again.
+    Up to `concurrency` answers are scored at once. What was under way when the process was ended is
+    scored anew.
 
     Args:
         source: Where the answers are recorded.
         selection: Those that are wanted.
-        config_of: The evaluators of an agent; None for one whose answers are left out.
+        config_of: The evaluators of an agent. None for one whose answers are left out.
         results: Where results are kept.
-        emitter: Where they are emitted; None: nowhere.
+        emitter: Where they are emitted. None: nowhere.
         limit: How many answers are scored at most, those of earlier processes among them.
 
     Attributes:
@@ -90,7 +103,11 @@ class Replay:
         )
         self.totals = Totals()
         self.compared = SideBySide()
-        self.scored = self.earlier = self.failing = self.unselected = self.undelivered = 0
+        self.scored = 0
+        self.earlier = 0
+        self.failing = 0
+        self.unselected = 0
+        self.undelivered = 0
         self._unsent = 0
         self._flush_s = _FLUSH_S
 
@@ -140,20 +157,19 @@ class Replay:
         keys = self._results.keys
         chars = 0
         left = _CHUNK if self._limit is None else min(_CHUNK, self._limit - len(keys))
-        while (
-            len(chunk) < left
-            and chars < _CHUNK_CHARS
-            and (answer := next(answers, None)) is not None
-        ):
+        while len(chunk) < left and chars < _CHUNK_CHARS:
+            answer = next(answers, None)
+            if answer is None:
+                break
             config = self._config_of(answer.input.agent or "")
             if answer.key in keys:
                 continue
-            answer = (
-                answer
-                if config is None
-                else completed(answer, {item.name: item for item in config.criteria})
-            )
-            if config is None or not self._selection.takes(answer):
+            if config is None:
+                self.unselected += 1
+                continue
+            criteria = {criterion.name: criterion for criterion in config.criteria}
+            answer = completed(answer, criteria)
+            if not self._selection.takes(answer):
                 self.unselected += 1
                 continue
             keys.add(answer.key)
@@ -193,25 +209,21 @@ class Replay:
             result.model_dump(mode="json", include=set(_KEPT), exclude_defaults=True)
             for result in answer.scores.values()
         ]
-        return copy_with(
-            redacted,
-            {
-                "span": answer.span,
-                "call_id": answer.call_id,
-                "response_ended_ns": answer.ended_ns,
-                "replayed": True,
-                "evaluation_config_snapshot": aggregated.evaluation_config_snapshot
-                if aggregated.run_errors
-                else None,
-                "results": tuple(
-                    outgoing_words(result, run.redaction) for result in redacted.results
-                ),
-                "metadata": {
-                    **redacted.metadata,
-                    REPLAY: {"key": answer.key, "recorded": recorded},
-                },
-            },
-        )
+        config_snapshot = None
+        if aggregated.run_errors:
+            config_snapshot = aggregated.evaluation_config_snapshot
+        results = [outgoing_words(result, run.redaction) for result in redacted.results]
+        of_replay = {"key": answer.key, "recorded": recorded}
+        changes = {
+            "span": answer.span,
+            "call_id": answer.call_id,
+            "response_ended_ns": answer.ended_ns,
+            "replayed": True,
+            "evaluation_config_snapshot": config_snapshot,
+            "results": tuple(results),
+            "metadata": {**redacted.metadata, REPLAY: of_replay},
+        }
+        return copy_with(redacted, changes)
 
     def _keeps_input(self, result: AggregatedEvaluationResult) -> bool:
         """Tell whether the input goes anywhere. Redacting it takes longer than some evaluators."""
@@ -222,7 +234,8 @@ class Replay:
         assert config is not None, "its answers are not taken"
         run = self._runs.get(id(config))
         if run is None:
-            run = self._runs[id(config)] = OfflineRun(config)
+            run = OfflineRun(config)
+            self._runs[id(config)] = run
         return run
 
     def _add(self, answer: RecordedAnswer, result: AggregatedEvaluationResult) -> None:

@@ -14,7 +14,7 @@ _MAX_VERSIONS: Final = 8
 
 
 class RescoredCriterion:
-    """One criterion.
+    """Compares the recorded and the new results of one criterion.
 
     Attributes:
         recorded, new: Totals of the answers that both have scored, each answer counting as one.
@@ -22,7 +22,7 @@ class RescoredCriterion:
         differ: Answers with another verdict, label or score.
         recorded_failed, new_failed: Answers that one of them scored, and on which the other one's
             evaluator broke.
-        recorded_versions, new_versions: Evaluators with their versions; of recorded ones as far as
+        recorded_versions, new_versions: Evaluators with their versions. Of recorded ones as far as
             that is known.
     """
 
@@ -30,7 +30,11 @@ class RescoredCriterion:
         self.name = name
         self.recorded = CriterionTotals(name)
         self.new = CriterionTotals(name)
-        self.now_pass = self.now_fail = self.differ = self.recorded_failed = self.new_failed = 0
+        self.now_pass = 0
+        self.now_fail = 0
+        self.differ = 0
+        self.recorded_failed = 0
+        self.new_failed = 0
         self.recorded_versions = Counter[str]()
         self.new_versions = Counter[str]()
 
@@ -38,20 +42,15 @@ class RescoredCriterion:
         self, before: EvaluationResult, after: EvaluationResult, unit: str | None = None
     ) -> None:
         """Add both results of an answer of this unit (`AggregatedEvaluationResult.unit`)."""
-        statuses = before.status, after.status
+        statuses = (before.status, after.status)
         self.recorded_failed += statuses == ("failed", "scored")
         self.new_failed += statuses == ("scored", "failed")
         if statuses != ("scored", "scored"):
             return
         _count(self.recorded_versions, before)
         _count(self.new_versions, after)
-        for totals, result in ((self.recorded, before), (self.new, after)):
-            totals.add(
-                result
-                if result.probability is None
-                else copy_with(result, {"probability": None, "least_probability": None}),
-                unit=unit,
-            )
+        self.recorded.add(_unweighted(before), unit=unit)
+        self.new.add(_unweighted(after), unit=unit)
         self.now_pass += before.passed is False and after.passed is True
         self.now_fail += before.passed is True and after.passed is False
         self.differ += _differ(before, after)
@@ -60,17 +59,8 @@ class RescoredCriterion:
         return {
             "name": self.name,
             "answers": self.new.scored,
-            **{
-                side: {
-                    "mean": estimate_json(totals.mean),
-                    "pass_rate": estimate_json(totals.pass_rate),
-                    "evaluators": list(versions),
-                }
-                for side, totals, versions in (
-                    ("recorded", self.recorded, self.recorded_versions),
-                    ("new", self.new, self.new_versions),
-                )
-            },
+            "recorded": _side_json(self.recorded, self.recorded_versions),
+            "new": _side_json(self.new, self.new_versions),
             "now_pass": self.now_pass,
             "now_fail": self.now_fail,
             "differ": self.differ,
@@ -80,7 +70,10 @@ class RescoredCriterion:
 
 
 class SideBySide:
-    """The criteria that have a recorded and a new score somewhere, in the order in which they came."""
+    """Holds the criteria that have a recorded and a new score somewhere.
+
+    They are in the order in which they came.
+    """
 
     def __init__(self) -> None:
         self._by_name: dict[str, RescoredCriterion] = {}
@@ -98,6 +91,20 @@ class SideBySide:
             if name in recorded:
                 criterion = self._by_name.setdefault(name, RescoredCriterion(name))
                 criterion.add(recorded[name], result, rescored.unit)
+
+
+def _unweighted(result: EvaluationResult) -> EvaluationResult:
+    if result.probability is None:
+        return result
+    return copy_with(result, {"probability": None, "least_probability": None})
+
+
+def _side_json(totals: CriterionTotals, versions: Counter[str]) -> dict[str, Any]:
+    return {
+        "mean": estimate_json(totals.mean),
+        "pass_rate": estimate_json(totals.pass_rate),
+        "evaluators": list(versions),
+    }
 
 
 def _count(versions: Counter[str], result: EvaluationResult) -> None:

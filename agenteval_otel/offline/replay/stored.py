@@ -22,7 +22,7 @@ AnswerOfSpan = tuple[str, str, str | None]
 
 
 class StoredAnswers:
-    """Answers of the storage, in the order in which they were stored.
+    """Reads the answers of the storage, in the order in which they were stored.
 
     Args:
         place: An SQLite file, or the address of a database.
@@ -56,25 +56,24 @@ class StoredAnswers:
     def answers(self) -> Iterator[RecordedAnswer]:
         selection = self._selection
         # By the end of the evaluation, which comes after the answer.
-        since = (
-            None
-            if selection.since_ns is None
-            else datetime.fromtimestamp(selection.since_ns / 1e9, UTC)
-        )
+        since = None
+        if selection.since_ns is not None:
+            since = datetime.fromtimestamp(selection.since_ns / 1e9, UTC)
         wanted = {"agent": selection.agents, "service": selection.services}
         labels = {name: values for name, values in wanted.items() if values}
         rows = self._database.results(Query(labels, since))
         while page := list(islice(rows, _PAGE)):
-            spans = {
-                key: (of.trace_id, of.span_id)
-                for key, stored in page
-                if (of := stored.span) is not None
-            }
-            recorded = _recorded(
-                [*(stored for _, stored in page), *self._database.find_others(spans)]
-            )
+            spans: dict[str, tuple[str, str]] = {}
             for key, stored in page:
-                if answer := self._answer_of(key, stored, recorded):
+                if stored.span is not None:
+                    spans[key] = (stored.span.trace_id, stored.span.span_id)
+            evaluations = [stored for _, stored in page]
+            evaluations.extend(self._database.find_others(spans))
+            recorded = _recorded(evaluations)
+            del evaluations  # else they stay in memory while the next page is read
+            for key, stored in page:
+                answer = self._answer_of(key, stored, recorded)
+                if answer is not None:
                     self._at = datetime.fromtimestamp(answer.ended_ns / 1e9, UTC)
                     self._first = self._first or self._at
                     yield answer
@@ -100,22 +99,23 @@ class StoredAnswers:
         ended_ns = stored.response_ended_ns or _ended_ns(stored)
         scores = {result.criterion_name: result for result in stored.results}
         if span is not None:
-            of_span = span.trace_id, span.span_id
+            of_span = (span.trace_id, span.span_id)
             key = "-".join(of_span)
             if stored.call_id is not None and stored.call_id != span.span_id:
                 key += f"-{stored.call_id}"  # one answer of several that share the span
             # What is not known to be of one of them, such as feedback by the trace, is of each.
-            scores = recorded.get((*of_span, None), {}) | recorded.get(
-                (*of_span, stored.call_id), scores
-            )
+            of_each = recorded.get((*of_span, None), {})
+            of_this = recorded.get((*of_span, stored.call_id), scores)
+            scores = of_each | of_this
+        duration_s = max(0.0, snapshot.duration_s or 0.0)
         return RecordedAnswer(
-            key,
-            snapshot,
-            span,
-            ended_ns - int(max(0.0, snapshot.duration_s or 0.0) * 1e9),
-            ended_ns,
-            scores,
-            stored.call_id,
+            key=key,
+            input=snapshot,
+            span=span,
+            began_ns=ended_ns - int(duration_s * 1e9),
+            ended_ns=ended_ns,
+            scores=scores,
+            call_id=stored.call_id,
         )
 
 
@@ -127,7 +127,7 @@ def _recorded(evaluations: Iterable[AggregatedEvaluationResult]) -> dict[AnswerO
     recorded: dict[AnswerOfSpan, Scores] = {}
     for stored in sorted(evaluations, key=_ended_ns):
         if stored.span is not None and not stored.replayed:
-            answer = stored.span.trace_id, stored.span.span_id, stored.call_id
+            answer = (stored.span.trace_id, stored.span.span_id, stored.call_id)
             scores = recorded.setdefault(answer, {})
             scores |= {result.criterion_name: result for result in stored.results}
     return recorded

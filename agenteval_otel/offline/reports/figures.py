@@ -20,9 +20,9 @@ DOWN = "▼"
 def percent(share: float, digits: int = 0) -> str:
     """Format a share as a percentage. Only exactly 0 and 1 are shown as 0 % and 100 %."""
     step = 10.0**-digits
-    shown = (
-        share * 100 if share in (0, 1) else min(max(round(share * 100, digits), step), 100 - step)
-    )
+    shown = share * 100
+    if share not in (0, 1):
+        shown = min(max(round(shown, digits), step), 100 - step)
     return f"{shown:.{digits}f} %"
 
 
@@ -44,9 +44,16 @@ def with_interval(estimate: Estimate, *, rate: bool = False) -> str:
     mean = percent(estimate.mean) if rate else f"{estimate.mean:.2f}"
     if not estimate.has_interval:
         return f"{mean} ({_too_few(estimate)})"
-    ends = (estimate.low, estimate.high)
-    shown = [percent(end).removesuffix(" %") if rate else f"{end:.2f}" for end in ends]
-    return f"{mean} ({DASH.join(shown)}{', ' if baseline else ''}{baseline})"
+    if rate:
+        low = percent(estimate.low).removesuffix(" %")
+        high = percent(estimate.high).removesuffix(" %")
+    else:
+        low = f"{estimate.low:.2f}"
+        high = f"{estimate.high:.2f}"
+    parts = [f"{low}{DASH}{high}"]
+    if baseline:
+        parts.append(baseline)
+    return f"{mean} ({', '.join(parts)})"
 
 
 def exactly(estimate: Estimate, *, rate: bool = False) -> str:
@@ -59,10 +66,11 @@ def exactly(estimate: Estimate, *, rate: bool = False) -> str:
         return f"unknown: {estimate.baseline} baseline answers are too few"
     if not estimate.has_interval:
         return f"{mean} ({_too_few(estimate)}: no interval)"
-    low, high = (
-        f"{100 * end:.1f}" if rate else f"{end:.3f}" for end in (estimate.low, estimate.high)
-    )
-    return f"{mean} (95 % interval {low} to {high})"
+    if rate:
+        interval = f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"
+    else:
+        interval = f"{estimate.low:.3f} to {estimate.high:.3f}"
+    return f"{mean} (95 % interval {interval})"
 
 
 def _too_few(estimate: Estimate) -> str:
@@ -93,7 +101,9 @@ def interval_notes(estimates: Iterable[Estimate | None]) -> list[tuple[str, ...]
 def frequencies(counts: Mapping[Any, int], *, most: int = 3) -> str:
     ordered = sorted(counts.items(), key=lambda pair: -pair[1])
     shown = [f"{key} {count:,}" for key, count in ordered[:most]]
-    return ", ".join([*shown, f"{len(ordered) - most} more"] if len(ordered) > most else shown)
+    if len(ordered) > most:
+        shown.append(f"{len(ordered) - most} more")
+    return ", ".join(shown)
 
 
 def count_of(count: int, singular: str, plural: str | None = None) -> str:
@@ -104,8 +114,7 @@ def count_of(count: int, singular: str, plural: str | None = None) -> str:
 def markdown_text(text: str) -> str:
     """Return the text, as code if Markdown would interpret it."""
     shown = printable(text)
-    return (
-        f"`{shown.replace('`', chr(39)).replace('|', chr(92) + '|')}`"
-        if _SPECIAL.search(shown)
-        else shown
-    )
+    if not _SPECIAL.search(shown):
+        return shown
+    code = shown.replace("`", "'").replace("|", "\\|")
+    return f"`{code}`"

@@ -18,9 +18,18 @@ from agenteval_otel.runtime.masking import printable
 
 _COLUMNS = ("criterion", "mean", "pass rate", "scored", "skipped", "failed")
 _RESULT_FIELDS = (
-    "criterion_name", "status", "score", "normalized", "label", "passed", "reason_code", "reasoning", "error",
-    "skip_reason", "evaluator_id",
-)  # fmt: skip
+    "criterion_name",
+    "status",
+    "score",
+    "normalized",
+    "label",
+    "passed",
+    "reason_code",
+    "reasoning",
+    "error",
+    "skip_reason",
+    "evaluator_id",
+)
 
 
 def report(
@@ -48,11 +57,10 @@ def report(
 
 
 class Report:
-    """Means and pass rates of the criteria with their 95 % intervals, and why results failed or
-    were skipped.
+    """Shows means and pass rates of the criteria, and why results failed or were skipped.
 
-    A table as text, in notebooks, and in colour by `rich.print`; the same figures as
-    `agenteval-otel evaluate`.
+    The figures have their 95 % intervals. It is a table as text, in notebooks, and in colour by
+    `rich.print`. The figures are the same as those of `agenteval-otel evaluate`.
     """
 
     def __init__(
@@ -64,12 +72,9 @@ class Report:
     ) -> None:
         self.results = list(results)
         self.totals = Totals(records=records)
-        names = (
-            (f"results[{position}]" for position in range(len(self.results)))
-            if places is None
-            else places
-        )
-        for item, place in zip(self.results, names, strict=True):
+        if places is None:
+            places = [f"results[{position}]" for position in range(len(self.results))]
+        for item, place in zip(self.results, places, strict=True):
             self.totals.add(item, place=place)
 
     def __str__(self) -> str:
@@ -94,14 +99,16 @@ class Report:
         return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as JSON values, the same as ``agenteval-otel evaluate --report json``
-        prints.
+        """Return the figures as JSON values.
+
+        They are the same as ``agenteval-otel evaluate --report json`` prints.
         """
         return self.totals.as_json()
 
     def to_dataframe(self, by: Literal["criterion", "result"] = "criterion") -> Any:
-        """Return a pandas data frame with a row for each criterion, or for each single result with
-        its input.
+        """Return a pandas data frame with a row for each criterion, or for each single result.
+
+        A row for a single result also has its input.
 
         Raises:
             ConfigurationError: pandas is not installed, or `by` is another word.
@@ -130,68 +137,68 @@ class Report:
                 ("pass_rate", item.pass_rate),
                 ("calibrated_pass_rate", item.calibrated),
             ):
-                ends = (None, None, None) if estimate is None else estimate[:3]
-                row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
+                row[name] = None if estimate is None else estimate.mean
+                row[f"{name}_low"] = None if estimate is None else estimate.low
+                row[f"{name}_high"] = None if estimate is None else estimate.high
             yield {**row, "scored": item.scored, "skipped": item.skipped, "failed": item.failed}
 
     def _result_rows(self) -> Iterator[dict[str, Any]]:
         for position, item in enumerate(self.results):
             snapshot = item.input_snapshot
             shared = {
-                "prompt": snapshot and snapshot.prompt,
-                "response": snapshot and snapshot.response,
+                "prompt": None if snapshot is None else snapshot.prompt,
+                "response": None if snapshot is None else snapshot.response,
             }
             for result in item.results:
                 fields = {name: getattr(result, name) for name in _RESULT_FIELDS}
                 yield {"input": position, **fields, "overall_score": item.overall_score, **shared}
 
     def _repr_html_(self) -> str:
-        totals = self.totals
-        rows = [
-            (
+        head = _cells(_COLUMNS, "th")
+        body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in self._html_rows())
+        notes = "".join(self._html_notes())
+        return (
+            f"<div><b>{_text(self._heading)}</b><table><thead><tr>{head}</tr></thead>"
+            f"<tbody>{body}</tbody></table>{notes}<small>In brackets: 95 % intervals. Means leave out failed and "
+            f"skipped results.</small></div>"
+        )
+
+    def _html_rows(self) -> Iterator[list[str]]:
+        for item in self.totals.criteria:
+            failed = "0"
+            if item.failed:
+                failed = f"<b style='color:#c62828'>{item.failed:,}</b>"
+            yield [
                 _text(item.name),
                 _html(item.mean),
                 _html(item.pass_rate, rate=True),
                 f"{item.scored:,}",
                 f"{item.skipped:,}",
-                f"<b style='color:#c62828'>{item.failed:,}</b>" if item.failed else "0",
-            )
-            for item in totals.criteria
-        ]
-        overall = totals.overall
-        rows.append(
-            (
-                "<b>overall score</b>",
-                _html(overall),
-                "",
-                f"{overall.scores if overall else 0:,}",
-                "",
-                "",
-            )
-        )
-        lows = [
-            (low.place, f"{low.overall_score:.2f}", *low.criteria)
-            for low in totals.lowest[:5]
-            if low.criteria
-        ]
-        notes = "".join(
-            f"<details{' open' if heading == 'Failed' else ''}><summary>{heading}</summary><ul>{lines}</ul></details>"
-            for heading, listed in (*totals.notes(), ("Lowest", lows))
-            if (lines := "".join(f"<li>{_text(': '.join(row))}</li>" for row in listed))
-        )
-        body = "".join(f"<tr>{_cells(row, 'td')}</tr>" for row in rows)
-        return (
-            f"<div><b>{_text(self._heading)}</b><table><thead><tr>{_cells(_COLUMNS, 'th')}</tr></thead>"
-            f"<tbody>{body}</tbody></table>{notes}<small>In brackets: 95 % intervals. Means leave out failed and "
-            f"skipped results.</small></div>"
-        )
+                failed,
+            ]
+        overall = self.totals.overall
+        scores = overall.scores if overall else 0
+        yield ["<b>overall score</b>", _html(overall), "", f"{scores:,}", "", ""]
+
+    def _html_notes(self) -> Iterator[str]:
+        lowest: list[tuple[str, ...]] = []
+        for low in self.totals.lowest[:5]:
+            if low.criteria:
+                lowest.append((low.place, f"{low.overall_score:.2f}", *low.criteria))
+        for heading, rows in (*self.totals.notes(), ("Lowest", lowest)):
+            if not rows:
+                continue
+            attribute = " open" if heading == "Failed" else ""
+            lines = "".join(f"<li>{_text(': '.join(row))}</li>" for row in rows)
+            yield f"<details{attribute}><summary>{heading}</summary><ul>{lines}</ul></details>"
 
 
 def _cells(cells: Iterable[str], tag: str) -> str:
-    return "".join(
-        f"<{tag} style='padding:2px 8px;text-align:{'left' if column < 3 else 'right'}'>{cell}</{tag}>"
-        for column, cell in enumerate(cells)
-    )
+    shown: list[str] = []
+    for column, cell in enumerate(cells):
+        side = "left" if column < 3 else "right"
+        shown.append(f"<{tag} style='padding:2px 8px;text-align:{side}'>{cell}</{tag}>")
+    return "".join(shown)
 
 
 def _html(estimate: Estimate | None, *, rate: bool = False) -> str:

@@ -48,17 +48,16 @@ def tables_of(
     yield Text(printable(heading), style="bold")
     yield ""
     yield fitting(criteria_table(totals, targets, width=width))
-    lowest: list[tuple[str, ...]] = [
-        (low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria))
-        for low in totals.lowest
-        if low.criteria
-    ]
+    lowest: list[tuple[str, ...]] = []
+    for low in totals.lowest:
+        if low.criteria:
+            lowest.append((low.place, f"{low.overall_score:.2f}", ", ".join(low.criteria)))
     for name, rows in (*totals.notes(), ("Lowest", lowest[:_LOWEST])):
         if name == "Failed":
             rows = list(totals.failures())
         if rows:
             yield ""
-            yield grid_of((name if row is rows[0] else "", *row) for row in rows)
+            yield named_grid(name, rows)
     legend = "In brackets: 95 % intervals. Means leave out failed and skipped results."
     if targets:
         legend += " A target in % applies to the pass rate, a plain number to the mean."
@@ -80,9 +79,14 @@ def criteria_table(
     ``trend``.
     """
     wide = width >= _WIDE
-    hidden = {*(() if wide else ("scored", "skip")), *(() if targets else ("target",))}
+    hidden: set[str] = set()
+    if not wide:
+        hidden |= {"scored", "skip"}
+    if not targets:
+        hidden.add("target")
     shown = [name for name in columns if name not in hidden]
-    table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0), pad_edge=False, header_style="dim")
+    padding = (0, 2 if wide else 1, 0, 0)
+    table = Table(box=None, padding=padding, pad_edge=False, header_style="dim")
     for name in shown:
         if name == "criterion":
             table.add_column(name, overflow="fold", min_width=12)
@@ -90,23 +94,27 @@ def criteria_table(
             table.add_column(name, no_wrap=True, justify="right" if name in _COUNTS else "left")
     for item in totals.criteria:
         missed = any(not target.met for target in targets if target.criterion == item.name)
+        name_style = "bold red" if missed else ""
+        failed_style = "red" if item.failed else ""
+        trend = (trends or {}).get(item.name, "")
         row: dict[str, Text | str] = {
-            "criterion": Text(printable(item.name), style="bold red" if missed else ""),
+            "criterion": Text(printable(item.name), style=name_style),
             "mean": _estimate(item.mean, wide),
             "pass rate": _estimate(item.pass_rate, wide, rate=True),
             "scored": f"{item.scored:,}",
             "skip": f"{item.skipped:,}",
-            "fail": Text(f"{item.failed:,}", style="red" if item.failed else ""),
+            "fail": Text(f"{item.failed:,}", style=failed_style),
             "target": _targets(targets, item.name),
-            "trend": Text((trends or {}).get(item.name, ""), style="cyan"),
+            "trend": Text(trend, style="cyan"),
         }
         table.add_row(*(row[name] for name in shown))
     if "mean" in shown:
         overall = totals.overall
+        scores = overall.scores if overall else 0
         row = {
             "criterion": Text("overall score", style="bold"),
             "mean": _estimate(overall, wide),
-            "scored": f"{overall.scores if overall else 0:,}",
+            "scored": f"{scores:,}",
             "target": _targets(targets, None),
         }
         table.add_row(*(row.get(name, "") for name in shown))
@@ -114,21 +122,20 @@ def criteria_table(
 
 
 def _estimate(estimate: Estimate | None, wide: bool, *, rate: bool = False) -> Text:
+    width = 5 if rate else 0
     if estimate is None:
-        return Text(DASH.rjust(5 if rate else 0), style="dim")
+        return Text(DASH.rjust(width), style="dim")
     figure, bracket, interval = with_interval(estimate, rate=rate).partition(" (")
-    return Text(figure.rjust(5 if rate else 0)).append(
-        bracket + interval if wide else "", style="dim"
-    )
+    text = Text(figure.rjust(width))
+    return text.append(bracket + interval if wide else "", style="dim")
 
 
 def _targets(targets: Sequence[TargetOutcome], criterion: str | None) -> Text:
-    signs = {True: (GOOD, "green"), False: (BAD, "bold red")}
-    own = [
-        Text.assemble(f"{item.shown} ", signs[item.met])
-        for item in targets
-        if item.criterion == criterion
-    ]
+    own: list[Text] = []
+    for item in targets:
+        if item.criterion == criterion:
+            sign = (GOOD, "green") if item.met else (BAD, "bold red")
+            own.append(Text.assemble(f"{item.shown} ", sign))
     return Text("\n").join(own)
 
 
@@ -138,7 +145,10 @@ def fitting(table: Table) -> RenderableType:
 
 
 class _FittingTable:
-    """A table. Where it would be cut or become ribbons, a row's figures stand under its first cell."""
+    """Shows a table for any width.
+
+    If it would be cut or become ribbons, a row's figures stand under its first cell.
+    """
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -147,14 +157,16 @@ class _FittingTable:
         if self._fits(options.max_width):
             yield self._table
             return
-        names = [_plain(column.header) for column in self._table.columns]
-        for first, *cells in zip(*(column.cells for column in self._table.columns), strict=True):
+        columns = self._table.columns
+        names = [_plain(column.header) for column in columns]
+        rows = zip(*[column.cells for column in columns], strict=True)
+        for first, *cells in rows:
             yield first if isinstance(first, Text) else Text(str(first))
-            shown = [
-                f"{name} {text}"
-                for name, cell in zip(names[1:], cells, strict=True)
-                if (text := _plain(cell))
-            ]
+            shown: list[str] = []
+            for name, cell in zip(names[1:], cells, strict=True):
+                text = _plain(cell)
+                if text:
+                    shown.append(f"{name} {text}")
             for line in _wrapped_cells(shown, max(_LEAST_LINE, options.max_width - 2)):
                 yield Text(f"  {line}")
 
@@ -165,8 +177,10 @@ class _FittingTable:
         """Tell whether only the columns that may be folded are, to a width that reads well."""
         needed = 0
         for column in self._table.columns:
-            texts = [column.header, *column.cells]
-            widest = max(cell_len(line) for text in texts for line in _plain(text).split("\n"))
+            lines = _plain(column.header).split("\n")
+            for cell in column.cells:
+                lines += _plain(cell).split("\n")
+            widest = max(map(cell_len, lines))
             needed += widest if column.no_wrap else min(widest, _LEAST_NAME)
         padding = self._table.padding[1] + self._table.padding[3]
         return needed + padding * (len(self._table.columns) - 1) <= width
@@ -176,13 +190,22 @@ def _plain(cell: RenderableType) -> str:
     return cell.plain.strip() if isinstance(cell, Text) else str(cell).strip()
 
 
+def named_grid(name: str, rows: Sequence[Sequence[str]]) -> RenderableType:
+    """Return rows of texts as `grid_of` does, with the name before the first one."""
+    names = [name, *[""] * (len(rows) - 1)]
+    return grid_of([first, *texts] for first, texts in zip(names, rows, strict=True))
+
+
 def grid_of(rows: Iterable[Sequence[str]], style: str = "") -> RenderableType:
     """Return rows of a short name and texts, for any width of the terminal."""
     return _Grid([[printable(cell) for cell in row] for row in rows], style)
 
 
 class _Grid:
-    """Rows in columns. Where a column would become a ribbon, a row's texts stand under its name."""
+    """Shows rows in columns.
+
+    If a column would become a ribbon, a row's texts stand under its name.
+    """
 
     def __init__(self, rows: Sequence[Sequence[str]], style: str) -> None:
         self._rows = rows
@@ -200,10 +223,10 @@ class _Grid:
     def _fits(self, width: int) -> bool:
         """Tell whether only the widest column has to be folded, to a width that reads well."""
         columns = max(map(len, self._rows), default=0)
-        widths = [
-            max(cell_len(row[column]) for row in self._rows if column < len(row))
-            for column in range(columns)
-        ]
+        widths = [0] * columns
+        for row in self._rows:
+            for column, cell in enumerate(row):
+                widths[column] = max(widths[column], cell_len(cell))
         widest = max(widths, default=0)
         folded = min(widest, _LEAST_FOLDED)
         return sum(widths) - widest + folded + 2 * (columns - 1) <= width

@@ -24,8 +24,9 @@ _LOWEST = 10
 
 
 class CriterionTotals:
-    """The totals of one criterion: its results by kind, and the first 32 labels, error types and
-    reasons for a skip.
+    """Holds the totals of one criterion.
+
+    They are its results by kind, and the first 32 labels, error types and reasons for a skip.
     """
 
     def __init__(
@@ -36,7 +37,10 @@ class CriterionTotals:
         self.record: CalibrationRecord | None = None
         self._records = records
         self._not_calibrated = "" if records is None else None
-        self.scored = self.skipped = self.failed = self.passed = 0
+        self.scored = 0
+        self.skipped = 0
+        self.failed = 0
+        self.passed = 0
         self.labels = Counter[str]()
         self.errors = Counter[str]()
         self.skips = Counter[str]()
@@ -46,15 +50,15 @@ class CriterionTotals:
         self._passes = UnitSums()
 
     def __str__(self) -> str:
-        """Say how many results there are of each kind, and why: ``0 scored, 12 failed: timeout
-        12``.
+        """Say how many results there are of each kind, and why.
+
+        It is, for example, ``0 scored, 12 failed: timeout 12``.
         """
         parts = [f"{self.scored:,} scored"]
-        for count, kind, reasons in (
-            (self.skipped, "skipped", self.skips),
-            (self.failed, "failed", self.errors),
-        ):
-            parts += [f"{count:,} {kind}: {frequencies(reasons)}"] if count else []
+        if self.skipped:
+            parts.append(f"{self.skipped:,} skipped: {frequencies(self.skips)}")
+        if self.failed:
+            parts.append(f"{self.failed:,} failed: {frequencies(self.errors)}")
         return ", ".join(parts)
 
     @property
@@ -93,10 +97,12 @@ class CriterionTotals:
             return self._not_calibrated
         if self.record is None:
             return ""
-        if (calibrated := self.calibrated) is None:
+        calibrated = self.calibrated
+        if calibrated is None:
             return f"the judge's own share: it cannot be corrected by {self.record.sentence}"
+        shown = with_interval(calibrated, rate=True)
         return (
-            f"{with_interval(calibrated, rate=True)} pass by people's measure: the judge's share, corrected by "
+            f"{shown} pass by people's measure: the judge's share, corrected by "
             f"{self.record.sentence}"
         )
 
@@ -116,7 +122,8 @@ class CriterionTotals:
             self.failed += 1
             _count(self.errors, result.error_type or "error")
             if not self.first_error:
-                text = " ".join((result.error or "").split())[:_MAX_ERROR_CHARS]
+                words = (result.error or "").split()
+                text = " ".join(words)[:_MAX_ERROR_CHARS]
                 self.first_error = f"{place}: {text}" if place and text else text
             return
         if result.status == "skipped":
@@ -133,9 +140,8 @@ class CriterionTotals:
         if result.passed is not None:
             self._calibrate(result)
             self.passed += result.passed
-            self._passes.add(
-                1.0 if result.passed else 0.0, represents, unit, is_baseline=is_baseline
-            )
+            figure = 1.0 if result.passed else 0.0
+            self._passes.add(figure, represents, unit, is_baseline=is_baseline)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -172,19 +178,28 @@ class CriterionTotals:
 
 
 class JudgeTotals:
-    """Sums over the requests to judges: sent (`calls`), answered from the cache, refused by a
-    guard.
+    """Sums over the requests to judges.
+
+    They were sent (`calls`), answered from the cache, or refused by a guard.
     """
 
     def __init__(self) -> None:
-        self.calls = self.cached = self.refused = self.tokens = 0
+        self.calls = 0
+        self.cached = 0
+        self.refused = 0
+        self.tokens = 0
         self.cost_usd: float | None = None
 
     def __str__(self) -> str:
-        counts = ((self.cached, "from the cache"), (self.refused, "refused by a guard"))
-        more = [f"{count:,} {words}" for count, words in counts if count]
-        cost = [] if self.cost_usd is None else [f"{self.cost_usd:.4f} US dollars"]
-        return ", ".join([f"{self.calls:,} judge calls", *more, f"{self.tokens:,} tokens", *cost])
+        parts = [f"{self.calls:,} judge calls"]
+        if self.cached:
+            parts.append(f"{self.cached:,} from the cache")
+        if self.refused:
+            parts.append(f"{self.refused:,} refused by a guard")
+        parts.append(f"{self.tokens:,} tokens")
+        if self.cost_usd is not None:
+            parts.append(f"{self.cost_usd:.4f} US dollars")
+        return ", ".join(parts)
 
     def __bool__(self) -> bool:
         return bool(self.calls or self.cached or self.refused)
@@ -193,7 +208,8 @@ class JudgeTotals:
         self.calls += call.was_sent
         self.cached += call.outcome == CACHED
         self.refused += not call.was_sent and call.outcome != CACHED
-        if (usage := call.usage) is not None:
+        usage = call.usage
+        if usage is not None:
             self.tokens += (
                 usage.input_tokens
                 + usage.output_tokens
@@ -205,7 +221,10 @@ class JudgeTotals:
 
 
 class Low(NamedTuple):
-    """An input with a low overall score, and the criteria that did not pass there, or failed."""
+    """Holds an input with a low overall score.
+
+    `criteria` are those that did not pass there, or failed.
+    """
 
     place: str
     overall_score: float
@@ -213,10 +232,10 @@ class Low(NamedTuple):
 
 
 class Totals:
-    """The totals of a run, of the scored criteria in the order of the reports.
+    """Holds the totals of a run, of the scored criteria in the order of the reports.
 
-    `broken` inputs have a failed result or a run error; `run_errors` are counted by the part that
-    failed, if it is no evaluator, and `first_errors` has the first of each; `lowest` are the inputs
+    `broken` inputs have a failed result or a run error. `run_errors` are counted by the part that
+    failed, if it is no evaluator, and `first_errors` has the first of each. `lowest` are the inputs
     with the lowest overall scores below 1.
     """
 
@@ -224,7 +243,8 @@ class Totals:
         self, criteria: Iterable[EvaluationCriteria] = (), records: CalibrationRecords | None = None
     ) -> None:
         self._records = records
-        self.inputs = self.broken = 0
+        self.inputs = 0
+        self.broken = 0
         self.run_errors: Counter[str] = Counter()
         self.first_errors: dict[str, str] = {}
         self.judges = JudgeTotals()
@@ -278,25 +298,28 @@ class Totals:
         The notes are intervals, labels without figures, reasons of failures and skips, and
         calibration.
         """
-        criteria = self.criteria
-        categories = [
-            item
-            for item in criteria
-            if item.labels and item.mean is None and item.pass_rate is None
-        ]
-        estimates = [estimate for item in criteria for estimate in (item.mean, item.pass_rate)]
+        estimates: list[Estimate | None] = []
+        labels: list[tuple[str, ...]] = []
+        failed: list[tuple[str, ...]] = []
+        skipped: list[tuple[str, ...]] = []
+        calibration: list[tuple[str, ...]] = []
+        for item in self.criteria:
+            estimates += [item.mean, item.pass_rate]
+            if item.labels and item.mean is None and item.pass_rate is None:
+                labels.append((item.name, frequencies(item.labels)))
+            if item.failed:
+                failed.append((item.name, frequencies(item.errors)))
+            if item.skipped:
+                skipped.append((item.name, frequencies(item.skips)))
+            if item.calibration:
+                calibration.append((item.name, item.calibration))
+        estimates.append(self.overall)
         return [
-            ("Intervals", interval_notes([*estimates, self.overall])),
-            ("Labels", [(item.name, frequencies(item.labels)) for item in categories]),
-            ("Failed", [(item.name, frequencies(item.errors)) for item in criteria if item.failed]),
-            (
-                "Skipped",
-                [(item.name, frequencies(item.skips)) for item in criteria if item.skipped],
-            ),
-            (
-                "Calibration",
-                [(item.name, item.calibration) for item in criteria if item.calibration],
-            ),
+            ("Intervals", interval_notes(estimates)),
+            ("Labels", labels),
+            ("Failed", failed),
+            ("Skipped", skipped),
+            ("Calibration", calibration),
         ]
 
     def add(
@@ -312,63 +335,72 @@ class Totals:
         """
         self.inputs += 1
         for criterion in criteria:
-            if (
-                totals := self._by_name.get(criterion.name)
-            ) is not None and totals.objective is None:
+            totals = self._by_name.get(criterion.name)
+            if totals is not None and totals.objective is None:
                 totals.objective = criterion.objective
         for result in aggregated.results:
-            if (totals := self._by_name.get(result.criterion_name)) is None:
+            totals = self._by_name.get(result.criterion_name)
+            if totals is None:
                 totals = CriterionTotals(result.criterion_name, None, self._records)
                 self._by_name[result.criterion_name] = totals
             totals.add(result, place=place, unit=aggregated.unit)
-        evaluators = (aggregated.evaluation_config_snapshot or {}).get("evaluatorTypes", ())
-        others = [
-            error for error in aggregated.run_errors or () if error.evaluator_type not in evaluators
-        ]
-        for error in others:
-            _count(self.run_errors, label := error.evaluator_type or "a part")
-            self.first_errors.setdefault(
-                label, f"{place}: {error.message}" if place else error.message
-            )
+        has_run_errors = self._add_run_errors(aggregated, place)
         counted = [result for result in aggregated.results if not result.shadow]
-        self.broken += bool(others) or any(result.status == "failed" for result in counted)
-        if (overall := aggregated.overall_score) is not None:
-            # negative weights can lead outside 0 to 1
-            self._overall.add(min(1.0, max(0.0, overall)), unit=aggregated.unit)
-            if overall < 1.0:
-                low = [
-                    result
-                    for result in counted
-                    if result.passed is False or result.status == "failed"
-                ]
-                lowest = [
-                    *self.lowest,
-                    Low(place, overall, tuple(dict.fromkeys(map(_described, low)))),
-                ]
-                self.lowest = sorted(lowest, key=lambda low: low.overall_score)[:_LOWEST]
+        has_failed_results = any(result.status == "failed" for result in counted)
+        self.broken += has_run_errors or has_failed_results
+        overall = aggregated.overall_score
+        if overall is None:
+            return
+        # negative weights can lead outside 0 to 1
+        self._overall.add(min(1.0, max(0.0, overall)), unit=aggregated.unit)
+        if overall < 1.0:
+            low = Low(place, overall, _not_passed(counted))
+            lowest = sorted([*self.lowest, low], key=lambda each: each.overall_score)
+            self.lowest = lowest[:_LOWEST]
+
+    def _add_run_errors(self, aggregated: AggregatedEvaluationResult, place: str) -> bool:
+        """Count the run errors of parts that are no evaluators. Return whether there are any."""
+        config_snapshot = aggregated.evaluation_config_snapshot or {}
+        evaluators = config_snapshot.get("evaluatorTypes", ())
+        has_errors = False
+        for error in aggregated.run_errors or ():
+            if error.evaluator_type in evaluators:
+                continue
+            has_errors = True
+            part = error.evaluator_type or "a part"
+            _count(self.run_errors, part)
+            message = f"{place}: {error.message}" if place else error.message
+            self.first_errors.setdefault(part, message)
+        return has_errors
 
 
 def estimate_json(estimate: Estimate | None) -> dict[str, float | None] | None:
     """Return a mean, its interval and what it rests on. What may not be shown is None."""
     if estimate is None:
         return None
-    low, high = (estimate.low, estimate.high) if estimate.has_interval else (None, None)
     return {
         "mean": estimate.mean if estimate.is_known else None,
-        "low": low,
-        "high": high,
+        "low": estimate.low if estimate.has_interval else None,
+        "high": estimate.high if estimate.has_interval else None,
         "scores": estimate.scores,
         "units": estimate.units,
         "baseline": estimate.baseline,
     }
 
 
+def _not_passed(results: Iterable[EvaluationResult]) -> tuple[str, ...]:
+    """Return the criteria that did not pass, or failed, each once and with its reason."""
+    described: dict[str, None] = {}
+    for result in results:
+        if result.passed is False or result.status == "failed":
+            described[_described(result)] = None
+    return tuple(described)
+
+
 def _described(result: EvaluationResult) -> str:
-    reason = (
-        f"failed: {result.error_type or 'error'}"
-        if result.status == "failed"
-        else result.reason_code
-    )
+    reason = result.reason_code
+    if result.status == "failed":
+        reason = f"failed: {result.error_type or 'error'}"
     return f"{result.criterion_name} ({reason})" if reason else result.criterion_name
 
 
@@ -378,8 +410,9 @@ def _count(counter: Counter[str], key: str) -> None:
 
 
 class TargetOutcome(NamedTuple):
-    """What a criterion (None: the overall scores) should reach, in tables and in full, and what it
-    has reached.
+    """Holds what a criterion should reach, in tables and in full, and what it has reached.
+
+    The criterion is None for the overall scores.
     """
 
     criterion: str | None
