@@ -1,6 +1,6 @@
-"""Prometheus rules, Alertmanager routes, Grafana dashboards and Collectors from the user's
-settings.
+"""What is provisioned from the user's settings.
 
+It is Prometheus rules, Alertmanager routes, Grafana dashboards and Collectors.
 ``provision prometheus`` writes the same files as ``provision all``, its own.
 """
 
@@ -18,7 +18,7 @@ __all__ = [
     "TARGETS",
     "MonitoringPlan",
     "PlannedCriterion",
-    "Target",
+    "ProvisioningTarget",
     "files_for",
     "options_of",
 ]
@@ -27,11 +27,12 @@ ALL = "all"
 
 
 class ProvisioningTarget(NamedTuple):
-    """Something that can be provisioned, by ``files_of(plan, **options)`` of the module of its
-    name, imported late.
+    """Something that can be provisioned.
+
+    ``files_of(plan, **options)`` of the module of its name does it. The module is imported late.
 
     Attributes:
-        folder: Where its files are, below the folder that the user chooses; empty for that folder
+        folder: Where its files are, below the folder that the user chooses. Empty for that folder
             itself.
         options: Options of ``files_of`` besides the plan, each with its meaning.
     """
@@ -78,31 +79,27 @@ TARGETS: Mapping[str, ProvisioningTarget] = {
 
 
 def options_of(target: str) -> dict[str, str]:
-    return {
-        name: meaning
-        for member in _members(target)
-        for name, meaning in TARGETS[member].options.items()
-    }
+    options: dict[str, str] = {}
+    for member in _members(target):
+        options |= TARGETS[member].options
+    return options
 
 
 def files_for(
     target: str, plan: MonitoringPlan, options: Mapping[str, Any] | None = None
 ) -> GeneratedFiles:
-    """Return the files of a target, or of all, by their paths below the folder that the user
-    chooses.
+    """Return the files of a target, or of all.
+
+    Their paths are below the folder that the user chooses.
     """
+    set_options = {name: value for name, value in (options or {}).items() if value is not None}
     files: dict[str, str] = {}
     for name in _members(target):
         folder = TARGETS[name].folder
         known = TARGETS[name].options
-        chosen = {
-            option: value
-            for option, value in (options or {}).items()
-            if option in known and value is not None
-        }
-        texts = importlib.import_module(f"agenteval_otel.provisioning.{name}").files_of(
-            plan, **chosen
-        )
+        chosen = {option: value for option, value in set_options.items() if option in known}
+        module = importlib.import_module(f"agenteval_otel.provisioning.{name}")
+        texts = module.files_of(plan, **chosen)
         files |= {folder + path: text for path, text in texts.items()}
     return files
 

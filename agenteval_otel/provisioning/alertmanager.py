@@ -30,11 +30,9 @@ def files_of(
     """
     expect_urls(webhook=webhook)
     receiver = "nobody" if webhook is None else "webhook"
-    configured = (
-        {}
-        if webhook is None
-        else {"webhook_configs": [{"url": literal(webhook), "send_resolved": True}]}
-    )
+    receiver_entry: dict[str, Any] = {"name": receiver}
+    if webhook is not None:
+        receiver_entry["webhook_configs"] = [{"url": literal(webhook), "send_resolved": True}]
     inhibitions = _inhibitions(alerts_of(plan))
     # One message per criterion of an agent, whatever alerts it has; alerts about a whole service
     # come together.
@@ -44,51 +42,54 @@ def files_of(
         **_times(plan, 10.0, 60.0, 3_600.0),
     }
     routes = [page]
-    intervals: list[dict[str, Any]] = []
     if idle is not None:
-        intervals = [{"name": "idle", "time_intervals": [_idle_hours(idle)]}]
-        routes += [
-            {
-                "matchers": [f'alertname="{_SILENT}"'],
-                "receiver": receiver,
-                "mute_time_intervals": ["idle"],
-            }
-        ]
-    tree: dict[str, Any] = {
-        "route": {
+        silence = {
+            "matchers": [f'alertname="{_SILENT}"'],
             "receiver": receiver,
-            "group_by": list(GROUP),
-            **_times(plan, 30.0, 300.0, 86_400.0),
-            "routes": routes,
-        },
-        **({"time_intervals": intervals} if intervals else {}),
-        **({"inhibit_rules": inhibitions} if inhibitions else {}),
-        "receivers": [{"name": receiver, **configured}],
+            "mute_time_intervals": ["idle"],
+        }
+        routes.append(silence)
+    route = {
+        "receiver": receiver,
+        "group_by": list(GROUP),
+        **_times(plan, 30.0, 300.0, 86_400.0),
+        "routes": routes,
     }
-    head = _HEAD.format(receiver=receiver) + ("" if webhook else f"\n{_HEAD_WITHOUT_WEBHOOK}")
+    tree: dict[str, Any] = {"route": route}
+    if idle is not None:
+        tree["time_intervals"] = [{"name": "idle", "time_intervals": [_idle_hours(idle)]}]
+    if inhibitions:
+        tree["inhibit_rules"] = inhibitions
+    tree["receivers"] = [receiver_entry]
+    head = _HEAD.format(receiver=receiver)
+    if not webhook:
+        head += f"\n{_HEAD_WITHOUT_WEBHOOK}"
     return {"alertmanager.yml": yaml_text(tree, command="alertmanager", head=head)}
 
 
 def _idle_hours(text: str) -> dict[str, Any]:
-    hours = _HOURS.fullmatch(text.strip())
-    if hours is None:
+    match = _HOURS.fullmatch(text.strip())
+    if match is None:
         raise ConfigurationError(
             f"must be hours such as '22:00-06:00' or '22:00-06:00 Europe/Berlin', found {text!r}",
             path="idle",
         )
-    start, end, zone = hours.groups()
+    start, end, zone = match.groups()
     if zone is not None and zone not in available_timezones():
         raise ConfigurationError(
             f"must end in a time zone such as Europe/Berlin, found {zone!r}", path="idle"
         )
     # Alertmanager's ranges end at midnight.
-    ranges = (
-        [(start, end)]
-        if start < end
-        else [(start, "24:00"), *([("00:00", end)] if end != "00:00" else [])]
-    )
+    ranges = [(start, end)]
+    if start >= end:
+        ranges = [(start, "24:00")]
+        if end != "00:00":
+            ranges.append(("00:00", end))
     times = [{"start_time": first, "end_time": last} for first, last in ranges]
-    return {"times": times, **({"location": zone} if zone else {})}
+    hours: dict[str, Any] = {"times": times}
+    if zone:
+        hours["location"] = zone
+    return hours
 
 
 def _times(
@@ -103,22 +104,21 @@ def _inhibitions(alerts: list[Alert]) -> list[dict[str, Any]]:
     """Return the alerts that are muted while another fires: a repetition of it, or its consequence."""
     names = sorted({alert.name for alert in alerts})
     quality = dict.fromkeys(alert.name for alert in alerts if alert.is_quality)
-    wanted = (
+    of_service = [name for name in names if name not in (_SILENT, "AgentevalCollectorDown")]
+    muted_by = (
         ("AgentevalObjectiveBreached", ["AgentevalObjectiveBurnSlow"], GROUP),
         ("AgentevalMonitorBlind", [*quality], GROUP[:3]),
-        (
-            _SILENT,
-            [name for name in names if name not in (_SILENT, "AgentevalCollectorDown")],
-            SERVICE,
-        ),
+        (_SILENT, of_service, SERVICE),
         ("AgentevalCollectorDown", [_SILENT], ()),
     )
-    return [
-        {
-            "source_matchers": [f'alertname="{source}"'],
-            "target_matchers": [f'alertname=~"{"|".join(targets)}"'],
-            "equal": list(labels),
-        }
-        for source, every, labels in wanted
-        if source in names and (targets := [name for name in every if name in names])
-    ]
+    inhibitions = []
+    for source, muted, equal_labels in muted_by:
+        targets = [name for name in muted if name in names]
+        if source in names and targets:
+            inhibition = {
+                "source_matchers": [f'alertname="{source}"'],
+                "target_matchers": [f'alertname=~"{"|".join(targets)}"'],
+                "equal": list(equal_labels),
+            }
+            inhibitions.append(inhibition)
+    return inhibitions

@@ -19,15 +19,22 @@ from agenteval_otel.provisioning.files import MARK
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 
 RATES = 0.3, 0.7, 0.85, 0.9
-_SCRAPE_S, _RULES_S, _SUM_S, _WAIT_S = 5.0, 15.0, 30.0, 10.0
-"""Intervals of prometheus.yml, of the rules, and of those that sum processes; Alertmanager's wait."""
+_SCRAPE_S = 5.0
+"""Interval of prometheus.yml."""
+_RULES_S = 15.0
+"""Interval of the rules."""
+_SUM_S = 30.0
+"""Interval of the rules that sum processes."""
+_WAIT_S = 10.0
+"""Alertmanager's wait."""
 KEEP_S: Final = 900.0
 """A page lasts so much longer than its breach: as long as a restarted process takes to detect the
 same one anew.
 """
 _STREAMS = 400
 _MOST = 50_000
-_VERDICTS, _WINDOWS = 1_000_000, 20  # of a simulation of false pages: at least, and of each process
+_VERDICTS = 1_000_000  # of a simulation of false pages, at least
+_WINDOWS = 20  # of each process in it, at least
 _ONE_BY_ONE = (
     "These are the delays of answers that do not depend on one another. Conversations whose turns are alike take two "
     "to eight times as many verdicts; a total outage for one reason about seven minutes, however many answers there "
@@ -37,8 +44,9 @@ _WRONG = 0.001  # where no failure is allowed: the share that an evaluator gets 
 
 
 class Delay(NamedTuple):
-    """Seconds from a drop to its notification: half of all drops take at most `median_s`, nine of
-    ten `most_s`.
+    """Seconds from a drop to its notification.
+
+    Half of all drops take at most `median_s`, nine of ten `most_s`.
     """
 
     median_s: float
@@ -64,12 +72,13 @@ def delays_of(
         export_s: Their metric export interval.
     """
     per_s = verdicts_per_s / processes
-    return [
-        None
-        if rate >= objective.share
-        else _delay(plan, objective, rate, per_s, processes, export_s)
-        for rate in RATES
-    ]
+    delays: list[Delay | None] = []
+    for rate in RATES:
+        if rate >= objective.share:
+            delays.append(None)
+        else:
+            delays.append(_delay(plan, objective, rate, per_s, processes, export_s))
+    return delays
 
 
 def _delay(
@@ -102,13 +111,15 @@ def _delay(
 
 def _to_notification(alarms_s: npt.NDArray[np.float64], intervals_s: float) -> Delay:
     """Add what passes from the alarm to its notification: at most these intervals, half on average."""
-    median_s, most_s = (float(np.quantile(alarms_s, share)) for share in (0.5, 0.9))
+    median_s = float(np.quantile(alarms_s, 0.5))
+    most_s = float(np.quantile(alarms_s, 0.9))
     return Delay(median_s + intervals_s / 2 + _WAIT_S, most_s + intervals_s + _WAIT_S)
 
 
 class FalsePages(NamedTuple):
-    """What chance does at exactly the objective: seconds from one page to the next, and the share
-    of time they fire.
+    """What chance does at exactly the objective.
+
+    It has the seconds from one page to the next, and the share of time they fire.
     """
 
     every_s: float
@@ -132,8 +143,10 @@ def false_pages(objective: Objective, *, verdicts_per_s: float, processes: int) 
     keep = max(1.0, KEEP_S * per_s)
     gaps = np.diff(np.flatnonzero(breached))
     pages = int((gaps > keep).sum()) + bool(breached.any())
-    firing = float((np.minimum(gaps, keep).sum() + keep) / steps) if pages else 0.0
-    return FalsePages(steps / per_s / pages if pages else math.inf, min(1.0, firing))
+    if not pages:
+        return FalsePages(math.inf, 0.0)
+    firing = float((np.minimum(gaps, keep).sum() + keep) / steps)
+    return FalsePages(steps / per_s / pages, min(1.0, firing))
 
 
 def _failing_at(objective: Objective) -> float:
@@ -148,14 +161,10 @@ def table_of(
     There is a column of false pages if there is an objective with `of_last`.
     """
     last = _has_of_last(plan)
-    rows = [
-        [
-            "criterion",
-            "objective",
-            *(f"to {rate * 100:g} %" for rate in RATES),
-            *(["false pages"] if last else []),
-        ]
-    ]
+    head = ["criterion", "objective", *(f"to {rate * 100:g} %" for rate in RATES)]
+    if last:
+        head.append("false pages")
+    rows = [head]
     by_objective: dict[Objective, list[str]] = {}
     for item in plan.paged:
         objective = Objective(item.objective or 1.0, item.of_last)
@@ -167,27 +176,24 @@ def table_of(
                 processes=processes,
                 export_s=export_s,
             )
-            by_objective[objective] = [_shown(delay) for delay in delays]
+            cells = [_shown(delay) for delay in delays]
             if objective.of_last is not None:
                 chance = false_pages(objective, verdicts_per_s=verdicts_per_s, processes=processes)
-                by_objective[objective].append(_shown_pages(chance))
+                cells.append(_shown_pages(chance))
             elif last:
-                by_objective[objective].append(
-                    f"every {_duration(plan.breach.false_alarm_every / verdicts_per_s)}"
-                )
+                every_s = plan.breach.false_alarm_every / verdicts_per_s
+                cells.append(f"every {_duration(every_s)}")
+            by_objective[objective] = cells
         of_last = "" if objective.of_last is None else f" of last {objective.of_last:,}"
-        rows.append(
-            [
-                f"{item.name}{_of(item)}",
-                f"{objective.share * 100:g} %{of_last}",
-                *by_objective[objective],
-            ]
-        )
+        name = f"{item.name}{_of(item)}"
+        share = f"{objective.share * 100:g} %{of_last}"
+        rows.append([name, share, *by_objective[objective]])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def _of(item: PlannedCriterion) -> str:
@@ -201,9 +207,10 @@ def warnings_of(plan: MonitoringPlan) -> Iterator[str]:
     """
     alerted = [item for item in plan.criteria if item.is_alerted]
     if alerted and not plan.breach.enabled:
+        unwatched = ", ".join(f"{item.name}{_of(item)}" for item in alerted)
         yield (
             "breach.enabled is false: no process watches the objectives, and no page comes for "
-            + ", ".join(f"{item.name}{_of(item)}" for item in alerted)
+            f"{unwatched}"
         )
     for item in plan.criteria:
         if item.cannot_be_missed:
@@ -238,9 +245,12 @@ def notes_of(plan: MonitoringPlan) -> list[str]:
         "False pages: how often chance alone pages for an agent exactly at its objective (of 100 %: with an evaluator "
         "that is wrong in one of 1,000 verdicts), and how much of the time the alert fires"
     )
-    has_evidence = any(item.of_last is None for item in plan.paged)
-    notes = ((_ONE_BY_ONE, has_evidence), (means, _has_of_last(plan)))
-    return [*(note for note, applies in notes if applies), *warnings_of(plan)]
+    notes = []
+    if any(item.of_last is None for item in plan.paged):
+        notes.append(_ONE_BY_ONE)
+    if _has_of_last(plan):
+        notes.append(means)
+    return [*notes, *warnings_of(plan)]
 
 
 def _has_of_last(plan: MonitoringPlan) -> bool:
@@ -248,19 +258,23 @@ def _has_of_last(plan: MonitoringPlan) -> bool:
 
 
 def _rounded(count: float) -> str:
-    return f"{float(f'{count:.3g}'):,.0f}" if count < 1e9 else "1,000,000,000 or more"
+    if count >= 1e9:
+        return "1,000,000,000 or more"
+    rounded = float(f"{count:.3g}")
+    return f"{rounded:,.0f}"
 
 
 def page_of(plan: MonitoringPlan) -> str:
     """Return a page of Markdown: the tables for services with many verdicts, some and few."""
-    tables = "".join(
-        f"\n{title}:\n\n```text\n" + "\n".join(table_of(plan, verdicts_per_s=per_s)) + "\n```\n"
-        for title, per_s in (
-            ("A verdict a second", 1.0),
-            ("Ten a minute", 1 / 6),
-            ("One a minute", 1 / 60),
-        )
+    rates_of_verdicts = (
+        ("A verdict a second", 1.0),
+        ("Ten a minute", 1 / 6),
+        ("One a minute", 1 / 60),
     )
+    tables = ""
+    for title, per_s in rates_of_verdicts:
+        table = "\n".join(table_of(plan, verdicts_per_s=per_s))
+        tables += f"\n{title}:\n\n```text\n{table}\n```\n"
     notes = "".join(f"\n{line}.\n" for line in notes_of(plan))
     return (
         "# How long until the page\n\nFrom a fall of the share of answers that pass to the notification of "
@@ -271,9 +285,9 @@ def page_of(plan: MonitoringPlan) -> str:
 
 
 def _shown(delay: Delay | None) -> str:
-    return (
-        "-" if delay is None else f"{_duration(delay.median_s)} (90 %: {_duration(delay.most_s)})"
-    )
+    if delay is None:
+        return "-"
+    return f"{_duration(delay.median_s)} (90 %: {_duration(delay.most_s)})"
 
 
 def _shown_pages(chance: FalsePages) -> str:

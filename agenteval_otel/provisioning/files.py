@@ -21,7 +21,7 @@ _URL = re.compile(r"https?://[^\s/]+\S*\Z")
 
 
 class _Dumper(yaml.SafeDumper):
-    """Never an alias, lists indented under their key, long texts as blocks."""
+    """Writes no alias, lists indented under their key, and long texts as blocks."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -73,11 +73,18 @@ def left_over(folder: Path, files: GeneratedFiles) -> list[str]:
 
     Other targets may write into the folder itself.
     """
-    subfolders = dict.fromkeys(parent for parent in map(os.path.dirname, files) if parent)
-    beside = (
-        f"{name}/{path.name}" for name in subfolders for path in sorted((folder / name).glob("*"))
-    )
-    return [name for name in beside if name not in files and MARK in (_read(folder / name) or "")]
+    parents = [os.path.dirname(name) for name in files]
+    subfolders = dict.fromkeys(parent for parent in parents if parent)
+    obsolete = []
+    for subfolder in subfolders:
+        for path in sorted((folder / subfolder).glob("*")):
+            name = f"{subfolder}/{path.name}"
+            if name in files:
+                continue
+            text = _read(path)
+            if text is not None and MARK in text:
+                obsolete.append(name)
+    return obsolete
 
 
 def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[str]:

@@ -43,18 +43,17 @@ class _Rename(NamedTuple):
         return self.only_with in text and re.search(rf"\b{self.former}\b", text) is not None
 
 
-_RENAMES: Final = (
-    *(
-        _Rename(label_name(former), label_name(present))
-        for former, present in semconv.FORMER_NAMES.items()
-        if former.startswith("agenteval.")
-    ),
-    _Rename(
-        label_name("gen_ai.token.type"),
-        label_name(semconv.TOKEN_TYPE),
-        only_with=semconv.METRIC_JUDGE_TOKENS.prometheus_name,
-    ),
+_OWN_RENAMES: Final = [
+    _Rename(label_name(former), label_name(present))
+    for former, present in semconv.FORMER_NAMES.items()
+    if former.startswith("agenteval.")
+]
+_RENAMED_TOKEN_TYPE: Final = _Rename(
+    label_name("gen_ai.token.type"),
+    label_name(semconv.TOKEN_TYPE),
+    only_with=semconv.METRIC_JUDGE_TOKENS.prometheus_name,
 )
+_RENAMES: Final = (*_OWN_RENAMES, _RENAMED_TOKEN_TYPE)
 
 
 def former_uses(folder: Path) -> Iterator[FormerUse]:

@@ -26,7 +26,7 @@ class PlannedCriterion(Value):
     """A criterion as it is scored for some agents.
 
     Attributes:
-        agents: The agents whose answers are scored so; empty for every agent but `other_agents`.
+        agents: The agents whose answers are scored so. Empty for every agent but `other_agents`.
         other_agents: The agents that have something else, where `agents` is empty.
         calls_model: Whether an evaluator of it asks a judge.
         calibration: How its judge agrees with people, where that was measured on the judge as it
@@ -80,8 +80,9 @@ class PlannedCriterion(Value):
 
     @property
     def is_alerted(self) -> bool:
-        """Tell whether its objective can be missed: at least a billionth, and verdicts to compare
-        with it.
+        """Tell whether its objective can be missed.
+
+        It is at least a billionth, and there are verdicts to compare with it.
         """
         return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
 
@@ -97,14 +98,19 @@ class PlannedCriterion(Value):
         The result is None if an objective already says how many may fail, if its evaluator is
         tried, or if the threshold is not between 0 and 1.
         """
-        threshold = None if self.is_alerted or self.is_shadow else self.threshold
+        if self.is_alerted or self.is_shadow:
+            return None
+        threshold = self.threshold
         # A threshold of 0 cannot be missed, and with 1 any failure would pull the mean below it.
-        return threshold if threshold is not None and 0.0 < threshold < 1.0 else None
+        if threshold is not None and 0.0 < threshold < 1.0:
+            return threshold
+        return None
 
 
 class MonitoringPlan(Value):
-    """Everything that is generated comes from this and from nothing else; all in alphabetical
-    order.
+    """Holds all that the generated files are made from.
+
+    They are made from nothing else. Everything in it is in alphabetical order.
 
     Attributes:
         agents: The agents that the settings name and do not switch off.
@@ -140,8 +146,9 @@ class MonitoringPlan(Value):
         time_scale: float = 1.0,
         calibrations: CalibrationRecords | None = None,
     ) -> MonitoringPlan:
-        """Return the plan of a pipeline's handlers: those of the agents that it names, and every
-        other.
+        """Return the plan of a pipeline's handlers.
+
+        They are those of the agents that it names, and every other.
 
         `functions_of` gives the names of functions that decorators bring to an agent (None: to
         every other handler). A record of `calibrations` counts if it was measured on the evaluator
@@ -154,44 +161,46 @@ class MonitoringPlan(Value):
         for agent in (_EVERY_OTHER, *agents):
             runner = pipeline.handler(agent).runner
             evaluators += runner.evaluators
-            own_rates = [evaluator.sample_rate for evaluator in runner.evaluators]
-            rates.append(max((1.0 if rate is None else rate for rate in own_rates), default=1.0))
-            judged_names = {
-                item.name
-                for part in runner.evaluators
-                if part.calls_model
-                for item in declared_criteria(part)
-            }
+            rates.append(_highest_sample_rate(runner.evaluators))
+            judged_names = _judged_names(runner.evaluators)
             entry = pipeline.handlers.agents.get(agent)
             if entry is None or entry.criteria is None:
                 entry = pipeline.handlers.defaults
-            for criterion in (
-                *_alertable(runner),
-                *_functions(functions_of(agent or None), entry.criteria_set),
-            ):
+            criteria = [*_alertable(runner)]
+            criteria += _functions(functions_of(agent or None), entry.criteria_set)
+            for criterion in criteria:
                 agents_of.setdefault(criterion, {})[agent] = criterion.name in judged_names
-        planned = [
-            PlannedCriterion(
-                criterion=criterion,
-                agents=() if _EVERY_OTHER in users else tuple(users),
-                other_agents=tuple(agent for agent in agents if agent not in users)
-                if _EVERY_OTHER in users
-                else (),
-                calls_model=any(users.values()),
-                calibration=_calibration(criterion.name, evaluators, calibrations),
+        planned = []
+        for criterion, users in agents_of.items():
+            agents_with: tuple[str, ...] = tuple(users)
+            agents_without: tuple[str, ...] = ()
+            if _EVERY_OTHER in users:
+                agents_with = ()
+                agents_without = tuple(agent for agent in agents if agent not in users)
+            planned.append(
+                PlannedCriterion(
+                    criterion=criterion,
+                    agents=agents_with,
+                    other_agents=agents_without,
+                    calls_model=any(users.values()),
+                    calibration=_calibration(criterion.name, evaluators, calibrations),
+                )
             )
-            for criterion, users in agents_of.items()
-        ]
+        planned.sort(
+            key=lambda planned_criterion: (planned_criterion.name, planned_criterion.agents)
+        )
         judges = [judge for _, judge in judges_of(tuple(evaluators))]
+        judge_models = {judge.model for judge in judges}
+        dimensions = {*(pipeline.handlers.metric_dimensions or ())} - {ENVIRONMENT}
+        has_spend_limit = any(judge.spend is not None for judge in judges)
+        positive_rates = [rate for rate in rates if rate]
         return cls(
-            criteria=tuple(sorted(planned, key=lambda item: (item.name, item.agents))),
+            criteria=tuple(planned),
             agents=tuple(agents),
-            judge_models=tuple(sorted({judge.model for judge in judges})),
-            dimensions=tuple(
-                sorted({*(pipeline.handlers.metric_dimensions or ())} - {ENVIRONMENT})
-            ),
-            has_spend_limit=any(judge.spend is not None for judge in judges),
-            seen_share=min(filter(None, rates), default=1.0),
+            judge_models=tuple(sorted(judge_models)),
+            dimensions=tuple(sorted(dimensions)),
+            has_spend_limit=has_spend_limit,
+            seen_share=min(positive_rates, default=1.0),
             breach=breach_of(pipeline),
             drain_s=drain_s,
             time_scale=time_scale,
@@ -218,9 +227,8 @@ class MonitoringPlan(Value):
 
     @property
     def names_with_verdicts(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(criterion.name for criterion in self.criteria if criterion.has_verdicts)
-        )
+        names = [criterion.name for criterion in self.criteria if criterion.has_verdicts]
+        return tuple(dict.fromkeys(names))
 
     @property
     def paged(self) -> tuple[PlannedCriterion, ...]:
@@ -228,7 +236,9 @@ class MonitoringPlan(Value):
 
         A failure where none is allowed is a ticket, unless `of_last` asks for the page.
         """
-        alerted = [item for item in self.criteria if item.is_alerted and self.breach.enabled]
+        if not self.breach.enabled:
+            return ()
+        alerted = [item for item in self.criteria if item.is_alerted]
         return tuple(
             item for item in alerted if (item.objective or 0.0) < 1.0 or item.of_last is not None
         )
@@ -245,6 +255,21 @@ class MonitoringPlan(Value):
         return f"{milliseconds}ms"
 
 
+def _highest_sample_rate(evaluators: Sequence[Evaluator]) -> float:
+    """Return the highest sampling ratio of the evaluators, which is 1 for those without their own."""
+    own_rates = [evaluator.sample_rate for evaluator in evaluators]
+    return max((1.0 if rate is None else rate for rate in own_rates), default=1.0)
+
+
+def _judged_names(evaluators: Sequence[Evaluator]) -> set[str]:
+    """Return the names of the criteria whose evaluator calls a model."""
+    names: set[str] = set()
+    for evaluator in evaluators:
+        if evaluator.calls_model:
+            names.update(criterion.name for criterion in declared_criteria(evaluator))
+    return names
+
+
 def _calibration(
     criterion: str, evaluators: Sequence[Evaluator], calibrations: CalibrationRecords | None
 ) -> CalibrationRecord | None:
@@ -252,22 +277,20 @@ def _calibration(
 
     The result is None if several judges differ, or if the record has expired or cannot correct.
     """
-    versions = {
-        (part.signature["evaluator_id"], part.signature["evaluator_version"])
-        for part in evaluators
-        if any(own.name == criterion for own in declared_criteria(part))
-    }
+    versions = set()
+    for evaluator in evaluators:
+        if any(own.name == criterion for own in declared_criteria(evaluator)):
+            signature = evaluator.signature
+            versions.add((signature["evaluator_id"], signature["evaluator_version"]))
     if calibrations is None or len(versions) != 1:
         return None
     evaluator_id, version = versions.pop()
     record = calibrations.find(criterion, evaluator_id)
-    if (
-        record is None
-        or record.expired_because(evaluator_version=version) is not None
-        or not record.can_correct
-    ):
+    if record is None or record.expired_because(evaluator_version=version) is not None:
         return None
-    return record if record.correction.square > 0 else None
+    if not record.can_correct or not record.correction.square > 0:
+        return None
+    return record
 
 
 def _alertable(runner: EvaluationRunner) -> Iterator[EvaluationCriteria]:
@@ -278,10 +301,11 @@ def _alertable(runner: EvaluationRunner) -> Iterator[EvaluationCriteria]:
     """
     functions = {part.criterion_name for part in runner.evaluators if isinstance(part, Func)}
     for criterion in runner.criteria:
-        is_verdict = (
-            criterion.name in functions and criterion.objective and criterion.threshold is None
-        )
-        yield criterion.model_copy(update={"scale": "binary"}) if is_verdict else criterion
+        is_of_function = criterion.name in functions
+        if is_of_function and criterion.objective and criterion.threshold is None:
+            yield criterion.model_copy(update={"scale": "binary"})
+        else:
+            yield criterion
 
 
 def _functions(

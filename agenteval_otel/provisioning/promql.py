@@ -1,5 +1,6 @@
-"""PromQL of rules and dashboards: escaped selectors, and weighted pass rates and means with their
-intervals.
+"""PromQL of rules and dashboards.
+
+It has escaped selectors, and weighted pass rates and means with their intervals.
 """
 
 from __future__ import annotations
@@ -44,23 +45,26 @@ def quoted(value: str) -> str:
 
     The string is in double quotes and escaped. Other scripts stay as they are.
     """
-    return (
-        json.dumps(value, ensure_ascii=False).replace("\x7f", "\\x7f").replace("\ufffd", "\\ufffd")
-    )
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("\x7f", "\\x7f").replace("\ufffd", "\\ufffd")
 
 
 def matching(value: str) -> str:
     """Return a regular expression (RE2) that matches the value and nothing else."""
-    return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value).replace(_REPLACEMENT, r"\x{fffd}")
+    escaped = re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", value)
+    return escaped.replace(_REPLACEMENT, r"\x{fffd}")
 
 
 def one_of(label: str, values: tuple[str, ...], *, sign: str = "=~") -> str:
-    """Return a matcher of a selector: the label is one of the values (``=~``), or none of them
-    (``!~``).
+    """Return a matcher of a selector.
+
+    The label is one of the values (``=~``), or none of them (``!~``).
     """
     if len(values) == 1 and _REPLACEMENT not in values[0]:
-        return f"{label}{'=' if sign == '=~' else '!='}{quoted(values[0])}"
-    return f"{label}{sign}{quoted('|'.join(map(matching, values)))}"
+        plain_sign = "=" if sign == "=~" else "!="
+        return f"{label}{plain_sign}{quoted(values[0])}"
+    alternatives = "|".join(matching(value) for value in values)
+    return f"{label}{sign}{quoted(alternatives)}"
 
 
 def matchers_of(planned: PlannedCriterion) -> str:
@@ -75,7 +79,9 @@ def agents_of(planned: PlannedCriterion) -> str:
     """
     if planned.agents:
         return one_of(AGENT, planned.agents)
-    return one_of(AGENT, planned.other_agents, sign="!~") if planned.other_agents else ""
+    if planned.other_agents:
+        return one_of(AGENT, planned.other_agents, sign="!~")
+    return ""
 
 
 # Queries take `matchers`, the content of a selector's braces (may be empty), `window`, a duration
@@ -111,22 +117,23 @@ def plain_mean(matchers: str, window: str, by: Sequence[str] = ()) -> str:
 
     The weighted sums do not.
     """
-    return f"{increase(f'{_SCORE}_sum', matchers, window, by)} / ({score_count(matchers, window, by)} > 0)"
+    total = increase(f"{_SCORE}_sum", matchers, window, by)
+    return f"{total} / ({score_count(matchers, window, by)} > 0)"
 
 
 _RESULTS = semconv.METRIC_RESULTS.prometheus_name
-_PASSED, _FAILED = (f'{LABEL}="{verdict}"' for verdict in _VERDICTS)
+_PASSED = f'{LABEL}="{semconv.LABEL_PASS}"'
+_FAILED = f'{LABEL}="{semconv.LABEL_FAIL}"'
 _COUNTED = ((_RESULTS, ""), (f"{_SCORE}_count", ""))
 # What estimates are made of, by the names of the recorded series: counters with a matcher, the first
 # of which that is there counts. Where no probability is known each result weighs 1, and a score
 # between 0 and 1 has at most the square of its own value. Sums of scores know criterion and agent
 # only, and so do those over units: by model each answer is a unit of its own.
 SUMS: Final[Mapping[str, tuple[tuple[semconv.Instrument | str, str], ...]]] = {
-    **{
-        f"{word}{squares}": ((metric, verdict), (_RESULTS, verdict))
-        for squares, metric in (("", semconv.METRIC_WEIGHT), ("_w2", semconv.METRIC_WEIGHT_SQUARED))
-        for word, verdict in (("passed", _PASSED), ("failed", _FAILED))
-    },
+    "passed": ((semconv.METRIC_WEIGHT, _PASSED), (_RESULTS, _PASSED)),
+    "failed": ((semconv.METRIC_WEIGHT, _FAILED), (_RESULTS, _FAILED)),
+    "passed_w2": ((semconv.METRIC_WEIGHT_SQUARED, _PASSED), (_RESULTS, _PASSED)),
+    "failed_w2": ((semconv.METRIC_WEIGHT_SQUARED, _FAILED), (_RESULTS, _FAILED)),
     "answers": ((_RESULTS, _BOTH),),
     "scored": ((f"{_SCORE}_count", ""),),
     "units": ((semconv.METRIC_UNITS, ""), *_COUNTED),
@@ -196,67 +203,94 @@ def estimates(series: Callable[[str], str]) -> dict[str, str]:
 
     There are no ends of fewer than 20 units, and of fewer than 10 answers that were not preferred.
     """
-    p, f, p2, f2, rate, verdicts = map(
-        series, ("passed", "failed", "passed_w2", "failed_w2", "pass_rate", "verdicts")
-    )
-    units, unit_w2, unit_f, unit_f2, preferred = map(
-        series, ("units", "unit_weight_w2", "unit_failed", "unit_failed_w2", "preferred")
-    )
-    w, w2, y, y_w2, y2_w2, mean = map(
-        series, ("weight", "weight_w2", "score", "score_w2", "score_squared_w2", "mean_score")
-    )
-    unit_y, unit_y2, spread_apart, spread_by_unit, spread = map(
-        series,
-        ("unit_score", "unit_score_w2", "mean_spread_apart", "mean_spread_by_unit", "mean_spread"),
-    )
-    answers, scored, apart, by_unit, variance, kish = map(
-        series, ("answers", "scored", "variance_apart", "variance_by_unit", "variance", "kish")
-    )
+    return {**_pass_rate_estimates(series), **_mean_estimates(series)}
 
-    def unbiased(count: str) -> str:
-        # Half a unit keeps apart what is equal but for rounding.
-        return f"(1 + ({units} + 0.5 < bool {count}) / clamp_min({units} - 1, 1))"
 
-    def shown(count: str) -> str:
-        return f"and {units} >= {FEWEST_UNITS} and {count} - {preferred} >= {FEWEST_BASELINE}"
-
+def _pass_rate_estimates(series: Callable[[str], str]) -> dict[str, str]:
+    p = series("passed")
+    f = series("failed")
+    p2 = series("passed_w2")
+    f2 = series("failed_w2")
+    rate = series("pass_rate")
+    verdicts = series("verdicts")
+    units = series("units")
+    unit_w2 = series("unit_weight_w2")
+    unit_f = series("unit_failed")
+    unit_f2 = series("unit_failed_w2")
+    apart = series("variance_apart")
+    by_unit = series("variance_by_unit")
+    variance = series("variance")
+    kish = series("kish")
+    unbiased = _bias_factor(units, series("answers"))
+    shown = _if_enough(units, series("answers"), series("preferred"))
     residuals = f"({unit_f2} - 2 * (1 - {rate}) * {unit_f} + (1 - {rate}) ^ 2 * {unit_w2})"
     exact = f"{rate} * (1 - {rate}) / ({variance} > 0)"
     enough = f"{{0}} * ({p} + {f}) / ({p2} + {f2}) >= {FEW}"
     few = f"{{0}} * ({p} + {f}) / ({p2} + {f2}) < bool {FEW}"
     is_rare = f"clamp_max(({few.format(p)}) + ({few.format(f)}), 1)"
-    of_answers, of_units = (
-        f"({p} + {f}) ^ 2 / ({squares} > 0)" for squares in (f"{p2} + {f2}", unit_w2)
-    )
+    of_answers = f"({p} + {f}) ^ 2 / ({p2} + {f2} > 0)"
+    of_units = f"({p} + {f}) ^ 2 / ({unit_w2} > 0)"
+    has_both = f"{exact} and {enough.format(p)} and {enough.format(f)}"
     total = f"({verdicts} + {Z * Z:.4f})"
     wider = f"{is_rare} * {Z * Z:.4f} * {verdicts} * ({rate} - 0.5) ^ 2 / {total}"
     root = f"{Z} * sqrt({verdicts} * {rate} * (1 - {rate}) + {Z * Z / 4:.4f} + {wider})"
     end = f"({verdicts} * {rate} + {Z * Z / 2:.4f} {{}} {root}) / {total}"
-    of_scores = f"clamp_min({y2_w2} - 2 * {mean} * {y_w2} + {mean} ^ 2 * {w2}, 0)"
-    of_unit_scores = f"clamp_min({unit_y2} - 2 * {mean} * {unit_y} + {mean} ^ 2 * {unit_w2}, 0)"
-    half = f"{Z} * sqrt({spread}) / ({w} > 0)"
     return {
         "pass_rate": f"{p} / ({p} + {f} > 0)",
         "variance_apart": f"({f} ^ 2 * {p2} + {p} ^ 2 * {f2}) / ({p} + {f} > 0) ^ 4",
-        "variance_by_unit": f"{residuals} * {unbiased(answers)} / ({p} + {f} > 0) ^ 2",
+        "variance_by_unit": f"{residuals} * {unbiased} / ({p} + {f} > 0) ^ 2",
         "variance": f"({by_unit} > {apart}) or {apart}",
         "kish": f"({of_units} < {of_answers}) or {of_answers}",
-        "verdicts": f"({exact} and {enough.format(p)} and {enough.format(f)}) or ({exact} < {kish}) or {kish}",
-        "pass_rate_low": f"clamp_min({end.format('-')}, 0) {shown(answers)}",
-        "pass_rate_high": f"clamp_max({end.format('+')}, 1) {shown(answers)}",
-        "mean_score": f"{y} / ({w} > 0)",
-        "mean_spread_apart": of_scores,
-        "mean_spread_by_unit": f"{of_unit_scores} * {unbiased(scored)}",
-        "mean_spread": f"({spread_by_unit} > {spread_apart}) or {spread_apart}",
-        "scores": f"{w} ^ 2 / ({w2} > 0)",
-        "mean_score_low": f"clamp_min({mean} - {half}, 0) {shown(scored)}",
-        "mean_score_high": f"clamp_max({mean} + {half}, 1) {shown(scored)}",
+        "verdicts": f"({has_both}) or ({exact} < {kish}) or {kish}",
+        "pass_rate_low": f"clamp_min({end.format('-')}, 0) {shown}",
+        "pass_rate_high": f"clamp_max({end.format('+')}, 1) {shown}",
     }
 
 
+def _mean_estimates(series: Callable[[str], str]) -> dict[str, str]:
+    w = series("weight")
+    w2 = series("weight_w2")
+    y = series("score")
+    y_w2 = series("score_w2")
+    y2_w2 = series("score_squared_w2")
+    mean = series("mean_score")
+    units = series("units")
+    unit_w2 = series("unit_weight_w2")
+    unit_y = series("unit_score")
+    unit_y2 = series("unit_score_w2")
+    apart = series("mean_spread_apart")
+    by_unit = series("mean_spread_by_unit")
+    unbiased = _bias_factor(units, series("scored"))
+    shown = _if_enough(units, series("scored"), series("preferred"))
+    of_scores = f"clamp_min({y2_w2} - 2 * {mean} * {y_w2} + {mean} ^ 2 * {w2}, 0)"
+    of_unit_scores = f"clamp_min({unit_y2} - 2 * {mean} * {unit_y} + {mean} ^ 2 * {unit_w2}, 0)"
+    half = f"{Z} * sqrt({series('mean_spread')}) / ({w} > 0)"
+    return {
+        "mean_score": f"{y} / ({w} > 0)",
+        "mean_spread_apart": of_scores,
+        "mean_spread_by_unit": f"{of_unit_scores} * {unbiased}",
+        "mean_spread": f"({by_unit} > {apart}) or {apart}",
+        "scores": f"{w} ^ 2 / ({w2} > 0)",
+        "mean_score_low": f"clamp_min({mean} - {half}, 0) {shown}",
+        "mean_score_high": f"clamp_max({mean} + {half}, 1) {shown}",
+    }
+
+
+def _bias_factor(units: str, count: str) -> str:
+    """Return the factor that removes the bias of few units."""
+    # Half a unit keeps apart what is equal but for rounding.
+    return f"(1 + ({units} + 0.5 < bool {count}) / clamp_min({units} - 1, 1))"
+
+
+def _if_enough(units: str, count: str, preferred: str) -> str:
+    """Return the condition for the ends of an interval."""
+    return f"and {units} >= {FEWEST_UNITS} and {count} - {preferred} >= {FEWEST_BASELINE}"
+
+
 def corrected(agreement: Agreement, rate: str, verdicts: str) -> dict[str, str]:
-    """Return the pass rate and the ends of its 95 % interval, corrected as `Agreement.corrected`
-    does.
+    """Return the corrected pass rate and the ends of its 95 % interval.
+
+    They are corrected as `Agreement.corrected` does.
 
     `rate` and `verdicts` are the recorded pass rate by the judge, and how many evenly weighted
     results it is worth.
@@ -269,18 +303,18 @@ def corrected(agreement: Agreement, rate: str, verdicts: str) -> dict[str, str]:
     variance = f"({shrunk}) * (1 - {shrunk}) / ({verdicts} + {counted!r})"
     difference = f"({rate} - {correction.false_passes!r})"
     spread = correction.passes - correction.false_passes
-    linear = f"(-2 * {difference} * {spread!r} - {z2 * 2 * (correction.between - correction.of_false)!r})"
+    of_both = z2 * 2 * (correction.between - correction.of_false)
+    linear = f"(-2 * {difference} * {spread!r} - {of_both!r})"
     constant = f"({difference} ^ 2 - {z2!r} * ({variance} + {correction.of_false!r}))"
     root = f"sqrt(clamp_min({linear} ^ 2 - 4 * {square!r} * {constant}, 0))"
     raw_false = 1.0 - agreement.specificity.mean
     mean = f"({rate} - {raw_false!r}) / {agreement.sensitivity.mean - raw_false!r}"
-    ends = {
-        end: f"(-1 * {linear} {sign} {root}) / {2 * square!r}"
-        for end, sign in (("_low", "-"), ("_high", "+"))
-    }
+    low = f"(-1 * {linear} - {root}) / {2 * square!r}"
+    high = f"(-1 * {linear} + {root}) / {2 * square!r}"
     return {
-        f"corrected_pass_rate{end}": f"clamp_max(clamp_min({expression}, 0), 1)"
-        for end, expression in {"": mean, **ends}.items()
+        "corrected_pass_rate": f"clamp_max(clamp_min({mean}, 0), 1)",
+        "corrected_pass_rate_low": f"clamp_max(clamp_min({low}, 0), 1)",
+        "corrected_pass_rate_high": f"clamp_max(clamp_min({high}, 0), 1)",
     }
 
 

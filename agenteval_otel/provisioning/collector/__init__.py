@@ -1,5 +1,6 @@
-"""Collectors, the sidecar, and what stands around them: the texts in ``files``, with what a plan
-decides filled in.
+"""Collectors, the sidecar, and what stands around them.
+
+They are the texts in ``files``, with what a plan decides filled in.
 """
 
 from __future__ import annotations
@@ -84,44 +85,46 @@ def files_of(
             raise ConfigurationError(
                 f"must be a host and a port such as 127.0.0.1:9000, found {address!r}", path=option
             )
+    decision_s = 60.0 if plan.judge_models else 15.0
+    drain_s = math.ceil(plan.drain_s)
+    stop_s = drain_s + _MARGIN_S
     values = {
         "metric_expiration": _duration(150.0, plan, at_least_s=3.0),
-        "decision_wait": _duration(60.0 if plan.judge_models else 15.0, plan, at_least_s=1.0),
-    }
-    drain_s = math.ceil(plan.drain_s)
-    values |= {
+        "decision_wait": _duration(decision_s, plan, at_least_s=1.0),
         "version": scope_version(),
         "probe_health": _HEALTH,
         "drain": str(drain_s),
-        "stop": str(drain_s + _MARGIN_S),
-        "grace": str(drain_s + _MARGIN_S + _COLLECTOR_S),
+        "stop": str(stop_s),
+        "grace": str(stop_s + _COLLECTOR_S),
     }
     # Statements of the transform processor; `$$` is the Collector's `$`.
-    lines = {
-        f"without_content_of_{record}": "".join(
+    lines = {}
+    for record in ("span", "spanevent", "log"):
+        statements = [
             f'- delete_matching_keys({record}.attributes, "^{pattern}$$")\n' for pattern in CONTENT
-        )
-        for record in ("span", "spanevent", "log")
-    }
+        ]
+        lines[f"without_content_of_{record}"] = "".join(statements)
     lines["failing"] = _failing(plan)
     prometheus = _whole("prometheus.yml", {})
     intervals = {
         "scrape_interval": plan.duration(5.0, at_least_s=0.25),
         "evaluation_interval": plan.duration(15.0, at_least_s=1.0),
     }
-    return {
-        path: _filled(_whole(f"{name}.yaml", lines), values) for name, path in _PLACES.items()
-    } | {
-        "prometheus/prometheus.yml": _filled(prometheus, alone | intervals),
-        "sidecar/Dockerfile": _filled(_whole("Dockerfile", {}), values),
-        "systemd/agenteval-sidecar.service": _filled(_whole("sidecar.service", {}), values),
-        "prometheus/prometheus-compose.yml": _filled(prometheus, _COMPOSED | intervals),
-    }
+    texts = {}
+    for name, path in _PLACES.items():
+        texts[path] = _filled(_whole(f"{name}.yaml", lines), values)
+    texts["prometheus/prometheus.yml"] = _filled(prometheus, alone | intervals)
+    texts["sidecar/Dockerfile"] = _filled(_whole("Dockerfile", {}), values)
+    service = _whole("sidecar.service", {})
+    texts["systemd/agenteval-sidecar.service"] = _filled(service, values)
+    texts["prometheus/prometheus-compose.yml"] = _filled(prometheus, _COMPOSED | intervals)
+    return texts
 
 
 def _failing(plan: MonitoringPlan) -> str:
-    """Return one policy of tail sampling for each criterion that can fail, or a comment if none
-    can.
+    """Return one policy of tail sampling for each criterion that can fail.
+
+    The result is a comment if none can.
     """
     policies = [
         f"- name: fails-{name}\n"
@@ -142,15 +145,18 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _whole(name: str, lines: Mapping[str, str]) -> str:
-    """Return a text with what its lines ``#+ ...`` name: lines that a plan decides, parts, other
-    texts.
+    """Return a text with what its lines ``#+ ...`` name.
+
+    They name lines that a plan decides, parts, and other texts.
     """
 
     def part(name: str) -> str:
         if name in lines:
             return lines[name]
         shared = f"parts/{name}.yaml"
-        return _whole(shared if _FILES.joinpath(shared).is_file() else f"{name}.yaml", lines)
+        if _FILES.joinpath(shared).is_file():
+            return _whole(shared, lines)
+        return _whole(f"{name}.yaml", lines)
 
     text = _FILES.joinpath(name).read_text(encoding="utf-8")
     return _INCLUDED.sub(lambda match: indent(part(match[2]), match[1]), text)

@@ -1,5 +1,6 @@
-"""Grafana: dashboards (built with its schema library, an extra that is imported late) and data
-sources.
+"""Grafana: dashboards and data sources.
+
+Dashboards are built with Grafana's schema library, an extra that is imported late.
 """
 
 from __future__ import annotations
@@ -32,14 +33,12 @@ def files_of(plan: MonitoringPlan, *, queries: str = "recorded") -> GeneratedFil
         raise ConfigurationError(
             'dashboards need the extra grafana: pip install "agenteval-otel[grafana]"'
         ) from None
-    datasources, dashboards = (
-        files(__package__).joinpath("files", f"{name}.yaml").read_text("utf-8")
-        for name in ("datasources", "dashboards")
-    )
+    folder = files(__package__).joinpath("files")
+    datasources = folder.joinpath("datasources.yaml").read_text("utf-8")
+    dashboards = folder.joinpath("dashboards.yaml").read_text("utf-8")
+    interval = f'"{plan.duration(_EXPORT_INTERVAL_S)}"'
     return {
         **dashboards_of(plan, is_raw=queries == "raw"),
-        "provisioning/datasources/agenteval.yaml": datasources.replace(
-            "@interval@", f'"{plan.duration(_EXPORT_INTERVAL_S)}"'
-        ),
+        "provisioning/datasources/agenteval.yaml": datasources.replace("@interval@", interval),
         "provisioning/dashboards/agenteval.yaml": dashboards,
     }

@@ -41,10 +41,12 @@ LIMIT = "limit"
 COUNT = "answers"
 """Legend of how many results stand behind a point: bars, with an axis of their own."""
 
-EACH, WHOLE, WINDOW = "$__rate_interval", "$__range", "$window"
-"""Windows: of a point of a graph, of a single value, which is what the dashboard shows, and the
-chosen one.
-"""
+EACH = "$__rate_interval"
+"""Window of a point of a graph."""
+WHOLE = "$__range"
+"""Window of a single value, which is what the dashboard shows."""
+WINDOW = "$window"
+"""Window that is chosen."""
 SERVICE = f'{ENVIRONMENT}="$environment", job="$job"'
 PROCESS = f'{SERVICE}, instance=~"$instance"'
 LOST = "dropped_.*|" + "|".join(
@@ -71,7 +73,7 @@ P = TypeVar("P", timeseries.Panel, stat.Panel, heatmap.Panel, table.Panel, logs.
 class PanelQuery(NamedTuple):
     """One query of a panel: its expression, and the legend of its series (labels in double braces).
 
-    An input is not shown; Grafana computes math from the queries of its panel, by their legends:
+    An input is not shown. Grafana computes math from the queries of its panel, by their legends:
     ``${passed}``.
     """
 
@@ -90,8 +92,9 @@ class Column(NamedTuple):
 
 
 class Board:
-    """A dashboard that is put together: first the variables that all have, so links keep what was
-    chosen.
+    """Puts a dashboard together.
+
+    The variables that all dashboards have are first, so links keep what was chosen.
 
     `is_raw` says that its queries do without recorded series. Panels have a width (of 24). A point
     of a sparse panel stands for five minutes at least, so that it has results.
@@ -381,8 +384,9 @@ class Board:
         self._add(panel, 24)
 
     def events_list(self, title: str, description: str, query: PanelQuery) -> None:
-        """Add a list of events, the newest first. Opened, each shows its attributes and leads to
-        its trace.
+        """Add a list of events, the newest first.
+
+        Opened, each shows its attributes and leads to its trace.
         """
         panel = _described(logs.Panel(), title, description, "none", _EVENTS)
         panel.with_target(_from_logs(query).query_type("range").max_lines(200))

@@ -1,5 +1,6 @@
-"""The dashboards of quality: overview, one criterion, releases, and their queries with Grafana's
-variables.
+"""The dashboards of quality: overview, one criterion, releases.
+
+Their queries use Grafana's variables.
 
 Their rates and means are recorded series (`promql.estimates`) of the window that is chosen. The raw
 variant does without them: short queries of the counters, and Grafana's expressions over these.
@@ -86,12 +87,13 @@ _DETAILS = f"/d/{uid_of('criterion')}?${{__url_time_range}}&${{__all_variables}}
 
 def files_of(plan: MonitoringPlan, *, is_raw: bool = False) -> GeneratedFiles:
     """Return the overview, one criterion and releases (if there are criteria), and operations."""
-    of_quality = (_overview, _criterion, _releases) if plan.criteria else (_overview,)
-    return {
-        name: text
-        for build in (*of_quality, operations)
-        for name, text in build(plan, is_raw=is_raw).items()
-    }
+    files: dict[str, str] = {}
+    files |= _overview(plan, is_raw=is_raw)
+    if plan.criteria:
+        files |= _criterion(plan, is_raw=is_raw)
+        files |= _releases(plan, is_raw=is_raw)
+    files |= operations(plan, is_raw=is_raw)
+    return files
 
 
 # --- overview ---
@@ -122,30 +124,15 @@ def _at_a_glance(board: Board) -> None:
     breaches = PanelQuery(f"sum(max by ({AGENT}, {CRITERION}) ({_breach()}))", "breaches")
     text = "Objectives in breach now, as a process detected them; the answers behind each: the table below."
     board.value("Breaches", text, "short", breaches, steps=_BREACHES, width=4, height=4)
-    calls = promql.increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE)
-    sampled = share(SAMPLED, window=WHOLE)
-    evaluated = share(COVERED, window=WHOLE)
-    for title, text, unit, query in (
-        (
-            "Responses",
-            "Calls of monitored handlers in the time shown.",
-            "short",
-            PanelQuery(calls, "responses"),
-        ),
-        (
-            "Sampling rate",
-            "Share of the responses that were sampled.",
-            "percentunit",
-            PanelQuery(sampled, "sampled"),
-        ),
-        (
-            "Coverage",
-            "Share of all responses that were evaluated to the end, or sent to the sidecar.",
-            "percentunit",
-            PanelQuery(evaluated, "evaluated"),
-        ),
-    ):
-        board.value(title, text, unit, query, width=5, height=4)
+    calls = PanelQuery(promql.increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE), "responses")
+    text = "Calls of monitored handlers in the time shown."
+    board.value("Responses", text, "short", calls, width=5, height=4)
+    sampled = PanelQuery(share(SAMPLED, window=WHOLE), "sampled")
+    text = "Share of the responses that were sampled."
+    board.value("Sampling rate", text, "percentunit", sampled, width=5, height=4)
+    evaluated = PanelQuery(share(COVERED, window=WHOLE), "evaluated")
+    text = "Share of all responses that were evaluated to the end, or sent to the sidecar."
+    board.value("Coverage", text, "percentunit", evaluated, width=5, height=4)
     lost = PanelQuery(share(LOST, SAMPLED, window=WHOLE), "lost")
     text = "Share of the sampled responses that were dropped or failed. Red from 1 percent."
     board.value("Lost", text, "percentunit", lost, steps=_LOST_STEPS, width=5, height=4)
@@ -157,24 +144,14 @@ def _now(board: Board) -> None:
     limit = Column(f"max by ({', '.join(rows)}) (agenteval:objective{{{OF_AGENT}}})", "objective")
     text = f"Share of answers that pass, with its 95 percent interval.{WEIGHTED}{_COUNTED}{_which(board)}"
     corrected = _corrected(board, rows)
-    columns = [
-        *_rates(board, OF_AGENT, rows),
-        *corrected,
-        *(() if board.is_raw else (limit,)),
-        state,
-    ]
-    board.tabular(
-        "Pass rate", text, _ROWS, *columns, _answers(board, OF_AGENT, rows), link=_DETAILS
-    )
+    columns = [*_rates(board, OF_AGENT, rows), *corrected]
+    if not board.is_raw:
+        columns.append(limit)
+    columns += [state, _answers(board, OF_AGENT, rows)]
+    board.tabular("Pass rate", text, _ROWS, *columns, link=_DETAILS)
     text = f"Mean of the scores, from 0, worst, to 1, best, with its 95 percent interval.{WEIGHTED}{_COUNTED}"
-    board.tabular(
-        "Mean score",
-        text,
-        _ROWS,
-        *_means(board, OF_AGENT, rows),
-        _scored(board, OF_AGENT, rows),
-        link=_DETAILS,
-    )
+    columns = [*_means(board, OF_AGENT, rows), _scored(board, OF_AGENT, rows)]
+    board.tabular("Mean score", text, _ROWS, *columns, link=_DETAILS)
 
 
 def _which(board: Board) -> str:
@@ -246,13 +223,13 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     board.choose_events()
     board.row("$criterion over time")
     text = f"Share of answers that pass; the dashed line is the objective.{_BAND}{WEIGHTED}"
-    lines = (
-        _pass_rate_math() if is_raw else _recorded("pass_rate", "objective", "pass rate", "answers")
-    )
+    recorded = _recorded("pass_rate", "objective", "pass rate", "answers")
+    lines = _pass_rate_math() if is_raw else recorded
     board.graph("Pass rate of $agent", text, "percentunit", *lines, width=24, for_each="agent")
     line = "the dashed line is the threshold of its alert"
     text = f"Mean score, from 0, worst, to 1, best; {line}.{_BAND}{WEIGHTED}"
-    lines = _mean_math() if is_raw else _recorded("mean_score", "threshold", "mean", "scored")
+    recorded = _recorded("mean_score", "threshold", "mean", "scored")
+    lines = _mean_math() if is_raw else recorded
     board.graph("Mean score of $agent", text, "percentunit", *lines, width=24, for_each="agent")
     _parts(board)
     for attribute in plan.dimensions:
@@ -263,9 +240,10 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
 
 
 def _recorded(word: str, limit: str, legend: str, count: str) -> list[PanelQuery]:
+    upper, lower = BAND
     return [
-        PanelQuery(_series(f"{word}_high", OF_CRITERION), BAND[0]),
-        PanelQuery(_series(f"{word}_low", OF_CRITERION), BAND[1]),
+        PanelQuery(_series(f"{word}_high", OF_CRITERION), upper),
+        PanelQuery(_series(f"{word}_low", OF_CRITERION), lower),
         PanelQuery(_series(word, OF_CRITERION), legend),
         PanelQuery(f"agenteval:{limit}{{{OF_CRITERION}}}", LIMIT),
         PanelQuery(_series(count, OF_CRITERION), COUNT),
@@ -286,9 +264,10 @@ def _pass_rate_math() -> list[PanelQuery]:
     apart = f"(${{failed}} ** 2 * ${{passed_w2}} + ${{passed}} ** 2 * ${{failed_w2}}) / {both} ** 4"
     fails = "(1 - ${rate})"
     residuals = f"(${{unit_failed_w2}} - 2 * {fails} * ${{unit_failed}} + {fails} ** 2 * ${{unit_weight_w2}})"
-    enough = " * ".join(
-        f"(${{{side}}} * {both} / {squares} >= {FEW})" for side in ("passed", "failed")
-    )
+    enough_passed = f"(${{passed}} * {both} / {squares} >= {FEW})"
+    enough_failed = f"(${{failed}} * {both} / {squares} >= {FEW})"
+    enough = f"{enough_passed} * {enough_failed}"
+    by_unit = f"{residuals} * {_unbiased('answers')} / {both} ** 2"
     exact = "(${rate} * (1 - ${rate}) + 1e-9) / (${variance} + 1e-18)"  # of no variance: very many
     total = f"(${{verdicts}} + {Z * Z:.4f})"
     wider = f"(1 - ${{enough}}) * {Z * Z:.4f} * ${{verdicts}} * (${{rate}} - 0.5) ** 2 / {total}"
@@ -304,7 +283,7 @@ def _pass_rate_math() -> list[PanelQuery]:
         PanelQuery(f"${{passed}} / {both}", "rate", "math"),
         PanelQuery(enough, "enough", "hidden math"),
         PanelQuery(apart, "apart", "hidden math"),
-        PanelQuery(f"{residuals} * {_unbiased('answers')} / {both} ** 2", "by_unit", "hidden math"),
+        PanelQuery(by_unit, "by_unit", "hidden math"),
         PanelQuery(_larger("apart", "by_unit"), "variance", "hidden math"),
         PanelQuery(f"{both} ** 2 / {squares}", "of_answers", "hidden math"),
         PanelQuery(f"{both} ** 2 / ${{unit_weight_w2}}", "of_units", "hidden math"),
@@ -417,7 +396,8 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
     chosen = _dimensions(plan)
     matchers = joined(OF_CRITERION, *chosen)
     board.row("Scores and their traces")
-    buckets = PanelQuery(f"sum by (le) (increase({_SCORE}_bucket{{{matchers}}}[{EACH}]))", "{{le}}")
+    by_bucket = f"sum by (le) (increase({_SCORE}_bucket{{{matchers}}}[{EACH}]))"
+    buckets = PanelQuery(by_bucket, "{{le}}")
     text = "How many answers had which score; unweighted. Points are exemplars: a click on one leads to its trace."
     board.distribution("Distribution of scores", text, "percentunit", buckets)
     lowest = PanelQuery(quantile(semconv.METRIC_SCORE, _LOW, matchers=matchers), "lowest tenth")
@@ -493,20 +473,14 @@ def _releases(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
                 f"Above 0: better.{WEIGHTED}"
             )
             columns = [*_sides(board, word, rows), *_differences(word, rows)]
-        counts = [
-            counted(
-                board, _of_version(version), rows, f"{COUNT} {version}", level="agenteval_version"
-            )
-            for version in _VERSIONS
-        ]
+        counts = []
+        for version in _VERSIONS:
+            matchers = _of_version(version)
+            heading = f"{COUNT} {version}"
+            counts.append(counted(board, matchers, rows, heading, level="agenteval_version"))
         text += f" The columns `{COUNT} …` say how many stand behind it."
-        board.tabular(
-            f"{title}: difference" if not is_raw else f"{title} of both",
-            text,
-            _ROWS,
-            *columns,
-            *counts,
-        )
+        table_title = f"{title} of both" if is_raw else f"{title}: difference"
+        board.tabular(table_title, text, _ROWS, *columns, *counts)
         query = PanelQuery(
             _estimate(board, word, OF_AGENT, (VERSION, *rows), level="agenteval_version"),
             f"{{{{{VERSION}}}}} {_LEGEND}",
@@ -542,7 +516,8 @@ def _differences(word: str, by: Sequence[str]) -> list[Column]:
 
     For means the squares of both halves add up, which is the same expression.
     """
-    before, after = (_series(word, _of_version(name), "agenteval_version") for name in _VERSIONS)
+    before = _series(word, _of_version("baseline"), "agenteval_version")
+    after = _series(word, _of_version("candidate"), "agenteval_version")
     high_before = _series(f"{word}_high", _of_version("baseline"), "agenteval_version")
     high_after = _series(f"{word}_high", _of_version("candidate"), "agenteval_version")
     # Without matchers of their own: the labels of the other side select the same series.
@@ -553,13 +528,14 @@ def _differences(word: str, by: Sequence[str]) -> list[Column]:
     difference = f"{after} - {ignoring} {before}"
     below = f"sqrt(({after} - {low}) ^ 2 + {ignoring} ({high_before} - {rate}) ^ 2)"
     above = f"sqrt(({high_after} - {rate}) ^ 2 + {ignoring} ({before} - {low}) ^ 2)"
+    headings = {
+        "difference": difference,
+        "at least": f"{difference} - {below}",
+        "at most": f"{difference} + {above}",
+    }
     return [
         Column(f"max by ({labels}) ({expression})", heading)
-        for heading, expression in (
-            ("difference", difference),
-            ("at least", f"{difference} - {below}"),
-            ("at most", f"{difference} + {above}"),
-        )
+        for heading, expression in headings.items()
     ]
 
 
@@ -581,23 +557,25 @@ def _estimate(
     if not board.is_raw:
         return f"max by ({', '.join(by)}) ({_series(word, matchers, level)})"
     if word == "mean_score":
-        above = promql.increase(semconv.METRIC_WEIGHTED_SCORE, matchers, WINDOW, by)
-        return f"{above} / ({promql.increase(semconv.METRIC_WEIGHT, matchers, WINDOW, by)} > 0)"
-    passed, both = (
-        promql.increase(semconv.METRIC_WEIGHT, joined(matchers, f'{LABEL}=~"{labels}"'), WINDOW, by)
-        for labels in (semconv.LABEL_PASS, f"{semconv.LABEL_PASS}|{semconv.LABEL_FAIL}")
-    )
+        scores = promql.increase(semconv.METRIC_WEIGHTED_SCORE, matchers, WINDOW, by)
+        weights = promql.increase(semconv.METRIC_WEIGHT, matchers, WINDOW, by)
+        return f"{scores} / ({weights} > 0)"
+    is_pass = f'{LABEL}=~"{semconv.LABEL_PASS}"'
+    is_verdict = f'{LABEL}=~"{semconv.LABEL_PASS}|{semconv.LABEL_FAIL}"'
+    passed = promql.increase(semconv.METRIC_WEIGHT, joined(matchers, is_pass), WINDOW, by)
+    both = promql.increase(semconv.METRIC_WEIGHT, joined(matchers, is_verdict), WINDOW, by)
     return f"{passed} / ({both} > 0)"
 
 
 def _with_ends(
     board: Board, word: str, heading: str, matchers: str, by: Sequence[str], level: str
 ) -> list[Column]:
-    ends = {word: heading, f"{word}_low": "at least", f"{word}_high": "at most"}
+    titles = {word: heading}
+    if not board.is_raw:
+        titles |= {f"{word}_low": "at least", f"{word}_high": "at most"}
     return [
         Column(_estimate(board, name, matchers, by, level=level), title)
-        for name, title in ends.items()
-        if name == word or not board.is_raw
+        for name, title in titles.items()
     ]
 
 
@@ -649,14 +627,11 @@ def share(outcomes: str, of_outcomes: str = "", *, window: str = EACH) -> str:
 
     Both are patterns. By default `of_outcomes` are all outcomes except ``already_monitored``.
     """
-    some, all_ = (
-        promql.increase(semconv.METRIC_RESPONSES, joined(OF_AGENT, matcher), window)
-        for matcher in (
-            f'{OUTCOME}=~"{outcomes}"',
-            f'{OUTCOME}=~"{of_outcomes}"' if of_outcomes else _OWN_ANSWERS,
-        )
-    )
-    return f"({some} or 0 * {all_}) / ({all_} > 0)"
+    is_counted = f'{OUTCOME}=~"{outcomes}"'
+    is_among = f'{OUTCOME}=~"{of_outcomes}"' if of_outcomes else _OWN_ANSWERS
+    counted = promql.increase(semconv.METRIC_RESPONSES, joined(OF_AGENT, is_counted), window)
+    among = promql.increase(semconv.METRIC_RESPONSES, joined(OF_AGENT, is_among), window)
+    return f"({counted} or 0 * {among}) / ({among} > 0)"
 
 
 def events(*stages: str) -> str:

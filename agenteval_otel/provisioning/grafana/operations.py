@@ -1,5 +1,6 @@
-"""The dashboard of operations: whether the evaluation itself keeps up, what it costs, and what it
-does to its host.
+"""The dashboard of operations.
+
+It shows whether the evaluation itself keeps up, what it costs, and what it does to its host.
 """
 
 from __future__ import annotations

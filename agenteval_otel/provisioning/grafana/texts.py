@@ -9,10 +9,11 @@ from agenteval_otel.provisioning.plan import PlannedCriterion
 
 def markdown(text: str) -> str:
     """Return text as it stands for a panel, which Grafana reads as Markdown with variables."""
-    return "".join(
-        char if char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127 else f"&#{ord(char)};"
-        for char in text
-    )
+    return "".join(char if _is_plain(char) else f"&#{ord(char)};" for char in text)
+
+
+def _is_plain(char: str) -> bool:
+    return char.isalnum() or char in " ,.:;'-\n" or ord(char) > 127
 
 
 def criterion_text(planned: PlannedCriterion) -> str:

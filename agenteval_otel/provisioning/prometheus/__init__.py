@@ -5,6 +5,7 @@ A new alert is one registered function in `quality` or `monitor`, and its runboo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from agenteval_otel.provisioning.delays import page_of
@@ -47,79 +48,74 @@ def files_of(
     """
     expect_urls(runbooks=runbooks, traces=traces)
 
-    def groups(*of: tuple[str, float, list[dict[str, Any]]]) -> dict[str, Any]:
-        return {
-            "groups": [
-                {
-                    "name": name,
-                    "interval": plan.duration(interval_s, at_least_s=1.0),
-                    "rules": rules,
-                }
-                for name, interval_s, rules in of
-                if rules
-            ]
-        }
-
     alerts = alerts_of(plan)
+    quick_rules = recording_rules(plan, quick=True)
+    slow_rules = recording_rules(plan, quick=False)
+    recording = _rule_groups(
+        plan,
+        ("agenteval-recording", _INTERVAL_S, quick_rules),
+        ("agenteval-recording-slow", _SLOW_INTERVAL_S, slow_rules),
+        (_FLEET, FLEET_INTERVAL_S, fleet_rules(plan)),
+    )
+    dashboards = _rule_groups(
+        plan, ("agenteval-dashboards", _SLOW_INTERVAL_S, dashboard_rules(plan))
+    )
+    alert_rules = [alert.rule(plan, runbooks, traces) for alert in alerts]
+    alerting = _rule_groups(plan, ("agenteval-alerts", _INTERVAL_S, alert_rules))
     trees = {
-        "rules/agenteval-recording.yaml": (
-            groups(
-                ("agenteval-recording", _INTERVAL_S, recording_rules(plan, quick=True)),
-                ("agenteval-recording-slow", _SLOW_INTERVAL_S, recording_rules(plan, quick=False)),
-                (_FLEET, FLEET_INTERVAL_S, fleet_rules(plan)),
-            ),
-            "Input of the alerts and the dashboards.",
-        ),
+        "rules/agenteval-recording.yaml": (recording, "Input of the alerts and the dashboards."),
         "rules/agenteval-dashboards.yaml": (
-            groups(
-                ("agenteval-dashboards", _SLOW_INTERVAL_S, dashboard_rules(plan)),
-            ),
+            dashboards,
             "Further input of the dashboards; no alert needs it.",
         ),
-        "rules/agenteval-alerts.yaml": (
-            groups(
-                (
-                    "agenteval-alerts",
-                    _INTERVAL_S,
-                    [alert.rule(plan, runbooks, traces) for alert in alerts],
-                ),
-            ),
-            "Alerts; what each means: docs/alerts.md.",
-        ),
+        "rules/agenteval-alerts.yaml": (alerting, "Alerts; what each means: docs/alerts.md."),
     }
     if plan.time_scale == 1.0:
+        slow = [alert for alert in alerts if alert.step_s == STEP_S]
+        quick = [alert for alert in alerts if alert.step_s == QUICK_STEP_S]
         of_fleet = [
             alert._replace(scenarios=alert.fleet_scenarios, step_s=FLEET_STEP_S) for alert in alerts
         ]
         for name, tested, interval_s in (
-            ("alerts", [alert for alert in alerts if alert.step_s == STEP_S], HALF_HOUR * STEP_S),
-            ("silence", [alert for alert in alerts if alert.step_s == QUICK_STEP_S], 60),
+            ("alerts", slow, HALF_HOUR * STEP_S),
+            ("silence", quick, 60),
             ("fleet", of_fleet, FLEET_STEP_S),
         ):
-            tests = {
-                "rule_files": [
-                    "../rules/agenteval-recording.yaml",
-                    "../rules/agenteval-alerts.yaml",
-                ],
-                "evaluation_interval": plan.duration(interval_s),
-                "group_eval_order": [
-                    "agenteval-recording-slow",
-                    *([_FLEET] if fleet_rules(plan) else []),
-                    "agenteval-recording",
-                    "agenteval-alerts",
-                ],
-                "tests": [alert.test(plan) for alert in tested if alert.scenarios],
-            }
-            trees[f"tests/agenteval-{name}.test.yaml"] = (
-                tests,
-                f"Run: promtool test rules agenteval-{name}.test.yaml",
-            )
+            head = f"Run: promtool test rules agenteval-{name}.test.yaml"
+            tests = _rule_tests(plan, tested, interval_s)
+            trees[f"tests/agenteval-{name}.test.yaml"] = (tests, head)
     files = {
         path: yaml_text(tree, command="prometheus", head=head)
         for path, (tree, head) in trees.items()
     }
-    return files | (
-        {"guide/time-to-page.md": page_of(plan)}
-        if any(alert.name == BREACHED for alert in alerts)
-        else {}
-    )
+    if any(alert.name == BREACHED for alert in alerts):
+        files["guide/time-to-page.md"] = page_of(plan)
+    return files
+
+
+def _rule_groups(
+    plan: MonitoringPlan, *named: tuple[str, float, list[dict[str, Any]]]
+) -> dict[str, Any]:
+    """Return the groups of a rule file, without those that have no rules.
+
+    A group has a name, an interval in seconds and rules.
+    """
+    groups = []
+    for name, interval_s, rules in named:
+        if rules:
+            interval = plan.duration(interval_s, at_least_s=1.0)
+            groups.append({"name": name, "interval": interval, "rules": rules})
+    return {"groups": groups}
+
+
+def _rule_tests(plan: MonitoringPlan, alerts: Sequence[Alert], interval_s: float) -> dict[str, Any]:
+    """Return a test file of promtool with the scenarios of the alerts."""
+    order = ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"]
+    if fleet_rules(plan):
+        order.insert(1, _FLEET)
+    return {
+        "rule_files": ["../rules/agenteval-recording.yaml", "../rules/agenteval-alerts.yaml"],
+        "evaluation_interval": plan.duration(interval_s),
+        "group_eval_order": order,
+        "tests": [alert.test(plan) for alert in alerts if alert.scenarios],
+    }

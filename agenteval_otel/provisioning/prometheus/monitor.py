@@ -22,6 +22,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     counter,
     figure,
     gauge,
+    label_text,
     registered,
     scenario,
     window,
@@ -61,10 +62,12 @@ _DUE = one_of(OUTCOME, names.NOT_WANTED, sign="!~")
 _DUE_HERE = one_of(OUTCOME, (*names.NOT_WANTED, names.SENT), sign="!~")
 _SHARE = "{{ $value | humanizePercentage }}"
 _JOB: Final = SERVICE_TEXT
-_THE_AGENT, _THE_CRITERION, _THE_JUDGE, _JUDGE_CALLED, _THE_SIGNAL, _THE_CHECK = (
-    f"{{{{ $labels.{label} }}}}"
-    for label in (AGENT, CRITERION, _JUDGE, _JUDGE_NAME, _SIGNAL, _CHECK)
-)
+_THE_AGENT = label_text(AGENT)
+_THE_CRITERION = label_text(CRITERION)
+_THE_JUDGE = label_text(_JUDGE)
+_JUDGE_CALLED = label_text(_JUDGE_NAME)
+_THE_SIGNAL = label_text(_SIGNAL)
+_THE_CHECK = label_text(_CHECK)
 _AGENT = f"{_THE_AGENT} ({_JOB})"
 
 # Of the scenarios: counts around the minimum, and growth per step that is enough for every minimum.
@@ -83,13 +86,10 @@ def _blind_expression(plan: MonitoringPlan, never: int) -> str:
     calls).
     """
 
+    due_answers = joined(_scored_agents(plan), _DUE_HERE)
+
     def answers(size: str) -> str:
-        return increase(
-            names.METRIC_RESPONSES,
-            joined(_scored_agents(plan), _DUE_HERE),
-            window(plan, size),
-            _BY_AGENT,
-        )
+        return increase(names.METRIC_RESPONSES, due_answers, window(plan, size), _BY_AGENT)
 
     def results(size: str, kept: tuple[str, ...] = _BY_AGENT) -> str:
         return increase(names.METRIC_RESULTS, _PRESENT, window(plan, size), kept)
@@ -98,13 +98,10 @@ def _blind_expression(plan: MonitoringPlan, never: int) -> str:
     # Not more than the settings evaluate now.
     most = f"max {by(_BY_AGENT)} ({results('1d', (*_BY_AGENT, CRITERION))})"
     each = f"clamp_max({most} / {answers('1d')}, {figure(plan.seen_share)})"
-    conditions = [
-        *(
-            f"{answers(size)} * {each} >= {_EXPECTED}\nunless {results(size)} > 0"
-            for size in ("3m", "30m")
-        ),
-        f"{answers('1d')} >= {never}\nunless {results('1d')} > 0",
-    ]
+    conditions = []
+    for size in ("3m", "30m"):
+        conditions.append(f"{answers(size)} * {each} >= {_EXPECTED}\nunless {results(size)} > 0")
+    conditions.append(f"{answers('1d')} >= {never}\nunless {results('1d')} > 0")
     return "\nor ".join(conditions)
 
 
@@ -113,10 +110,14 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
     name = "AgentevalMonitorBlind"
     share = plan.seen_share
     never = math.ceil(round(_NEVER_EVALUATED / share, 6))
-    plenty, ended = 2.0 * _EXPECTED / 3 / share, STEPS - 60  # a step is a minute
+    plenty = 2.0 * _EXPECTED / 3 / share
+    ended = STEPS - 60  # a step is a minute
 
     def answers(outcome: str = names.EVALUATED, growth: float = plenty) -> Series:
         return _answers(plan, outcome, growth)
+
+    def without_results(outcome: str) -> Series:
+        return answers(outcome, 2.0 * never / STEPS)
 
     def thin(expected: float, step: int = STEPS) -> tuple[Series, ...]:
         """Return series of which at that step so many results are expected of half an hour.
@@ -126,6 +127,33 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
         growth = expected / 30 * step / ended
         return answers(growth=growth / share), _results(plan, growth, ended)
 
+    ended_1m_ago = _results(plan, plenty, STEPS - 1)
+    ended_5m_ago = _results(plan, plenty * share, STEPS - 5)
+    few_ended_5m_ago = _results(plan, plenty * share / 20, STEPS - 5)
+    too_few = answers(growth=0.98 * never / STEPS)
+    just_enough = answers(growth=1.02 * never / STEPS)
+    few_an_hour_ago = thin(_EXPECTED + 0.5)
+    fewer_an_hour_ago = thin(_EXPECTED - 0.5, ended + 30)
+    scenarios = (
+        scenario("results arrive", "", answers(), _results(plan, plenty)),
+        scenario("results ended a minute ago", "", answers(), ended_1m_ago),
+        scenario("results ended five minutes ago", name, answers(), ended_5m_ago),
+        scenario("few answers, results ended an hour ago", name, *few_an_hour_ago),
+        scenario("fewer answers, results ended an hour ago", "", *fewer_an_hour_ago),
+        scenario("most answers are skipped", "", answers(), few_ended_5m_ago),
+        scenario("without results, too few", "", too_few),
+        scenario("without results, just enough", name, just_enough),
+        scenario("all are shed", name, without_results(names.SHED)),
+        scenario("none is sampled", "", without_results(names.NOT_SAMPLED)),
+        scenario("disabled", "", without_results(names.DISABLED)),
+        scenario("already monitored", "", without_results(names.ALREADY_MONITORED)),
+        scenario("sent to the sidecar", "", without_results(names.SENT)),
+    )
+    description = (
+        f"The agent {_THE_AGENT} answers, and no answer has got a score for three minutes or longer, where "
+        f"at least {_EXPECTED} were to be expected; or none in a day. Their quality is unknown, and no "
+        "alert about quality can fire."
+    )
     yield Alert(
         name=name,
         for_s=60.0,
@@ -134,59 +162,36 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
         step_s=QUICK_STEP_S,
         expression=_blind_expression(plan, never),
         summary=f"No result for {_AGENT} although it answers",
-        description=f"The agent {_THE_AGENT} answers, and no answer has got a score for three minutes or longer, where "
-        f"at least {_EXPECTED} were to be expected; or none in a day. Their quality is unknown, and no "
-        "alert about quality can fire.",
-        scenarios=(
-            scenario("results arrive", "", answers(), _results(plan, plenty)),
-            scenario(
-                "results ended a minute ago", "", answers(), _results(plan, plenty, STEPS - 1)
-            ),
-            scenario(
-                "results ended five minutes ago",
-                name,
-                answers(),
-                _results(plan, plenty * share, STEPS - 5),
-            ),
-            scenario("few answers, results ended an hour ago", name, *thin(_EXPECTED + 0.5)),
-            scenario(
-                "fewer answers, results ended an hour ago", "", *thin(_EXPECTED - 0.5, ended + 30)
-            ),
-            scenario(
-                "most answers are skipped",
-                "",
-                answers(),
-                _results(plan, plenty * share / 20, STEPS - 5),
-            ),
-            scenario("without results, too few", "", answers(growth=0.98 * never / STEPS)),
-            scenario("without results, just enough", name, answers(growth=1.02 * never / STEPS)),
-            scenario("all are shed", name, answers(names.SHED, 2.0 * never / STEPS)),
-            scenario("none is sampled", "", answers(names.NOT_SAMPLED, 2.0 * never / STEPS)),
-            scenario("disabled", "", answers(names.DISABLED, 2.0 * never / STEPS)),
-            scenario(
-                "already monitored", "", answers(names.ALREADY_MONITORED, 2.0 * never / STEPS)
-            ),
-            scenario("sent to the sidecar", "", answers(names.SENT, 2.0 * never / STEPS)),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
 
 
 @registered
 def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
-    """Yield the alerts for a service whose metrics end, and a Collector that Prometheus cannot
-    scrape.
+    """Yield the alerts for metrics that do not arrive.
+
+    They are for a service whose metrics end, and a Collector that Prometheus cannot scrape.
     """
     name = "AgentevalServiceSilent"
     series = names.METRIC_RESPONSES.prometheus_name
     before = f"group {by(SERVICE)} (present_over_time({series}[{window(plan, '1d')}]))"
 
-    def gap(steps: int) -> Series:
-        return gauge(
-            names.METRIC_RESPONSES,
-            f"0x{STEPS - steps - 1} stale _x{steps}",
-            {OUTCOME: names.EVALUATED},
-        )
+    def responses(values: str) -> Series:
+        return gauge(names.METRIC_RESPONSES, values, {OUTCOME: names.EVALUATED})
 
+    gone_for_3m = responses(f"0x{STEPS - 4} stale _x3")
+    just_gone = responses(f"0x{STEPS - 1} stale _x0")
+    there = responses(f"0x{STEPS}")
+    scenarios = (
+        scenario("gone for three minutes", name, gone_for_3m),
+        scenario("just gone", "", just_gone),
+        scenario("there", "", there),
+    )
+    description = (
+        f"{_JOB} sent metrics of agenteval_otel within the last day and sends none now: its last process "
+        "has ended, or cannot reach the Collector. No other alert about it can fire."
+    )
     yield Alert(
         name=name,
         expression=f"{before}\nunless group {by(SERVICE)} ({series})",
@@ -194,17 +199,20 @@ def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
         severity="ticket",
         summary=f"{_JOB} sends no metrics any more",
         step_s=QUICK_STEP_S,
-        description=f"{_JOB} sent metrics of agenteval_otel within the last day and sends none now: its last process "
-        "has ended, or cannot reach the Collector. No other alert about it can fire.",
-        scenarios=(
-            scenario("gone for three minutes", name, gap(3)),
-            scenario("just gone", "", gap(0)),
-            scenario(
-                "there", "", gauge(names.METRIC_RESPONSES, f"0x{STEPS}", {OUTCOME: names.EVALUATED})
-            ),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
     name = "AgentevalCollectorDown"
+    unreachable = Series("up", {}, f"1x{STEPS - 3} 0x2")
+    of_another_job = Series("up", {}, f"0x{STEPS}")
+    collector_scenarios = (
+        scenario(SCRAPE_JOB, name, unreachable),
+        scenario("another job", "", of_another_job),
+    )
+    description = (
+        "Metrics of every service behind the Collector {{ $labels.instance }} are missing; alerts about "
+        "them cannot fire."
+    )
     yield Alert(
         name=name,
         expression=f'up{{job="{SCRAPE_JOB}"}} == 0',
@@ -212,12 +220,8 @@ def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
         severity="page",
         step_s=QUICK_STEP_S,
         summary="Prometheus cannot scrape the Collector {{ $labels.instance }}",
-        description="Metrics of every service behind the Collector {{ $labels.instance }} are missing; alerts about "
-        "them cannot fire.",
-        scenarios=(
-            scenario(SCRAPE_JOB, name, Series("up", {}, f"1x{STEPS - 3} 0x2")),
-            scenario("another job", "", Series("up", {}, f"0x{STEPS}")),
-        ),
+        description=description,
+        scenarios=collector_scenarios,
     )
 
 
@@ -233,14 +237,12 @@ def _losing(plan: MonitoringPlan) -> Iterator[Alert]:
 
     def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
         growth = count / HALF_HOUR
-        return (
-            _answers(plan, outcome, growth),
-            _answers(plan, names.EVALUATED, growth / share - growth),
-            _answers(plan, names.NOT_SAMPLED, 1_000.0),
-            _results(plan, _PLENTY),
-        )
+        lost = _answers(plan, outcome, growth)
+        evaluated = _answers(plan, names.EVALUATED, growth / share - growth)
+        not_sampled = _answers(plan, names.NOT_SAMPLED, 1_000.0)
+        return lost, evaluated, not_sampled, _results(plan, _PLENTY)
 
-    for name, outcomes, summary, what in (
+    losses = (
         (
             "AgentevalQueueDropping",
             (names.DROPPED_QUEUE_FULL,),
@@ -260,17 +262,23 @@ def _losing(plan: MonitoringPlan) -> Iterator[Alert]:
             "cannot be captured or evaluated",
             "failed before any evaluator saw them.",
         ),
-    ):
+    )
+    for name, outcomes, summary, what in losses:
         lost = increase(names.METRIC_RESPONSES, one_of(OUTCOME, outcomes), size, _BY_AGENT)
+        expression = _above(_LOSS_SHARE, lost, f"{due} > 0")
+        scenarios = _around(_LOSS_SHARE, name, outcomes, series)
+        description = (
+            f"In the last 30 minutes {_SHARE} of the answers of the agent {_THE_AGENT} that should have "
+            f"been evaluated {what}"
+        )
         yield Alert(
             name=name,
             for_s=600.0,
             severity="ticket",
-            expression=_above(_LOSS_SHARE, lost, f"{due} > 0"),
+            expression=expression,
             summary=f"{_SHARE} of the answers of {_AGENT} {summary}",
-            description=f"In the last 30 minutes {_SHARE} of the answers of the agent {_THE_AGENT} that should have "
-            f"been evaluated {what}",
-            scenarios=_around(_LOSS_SHARE, name, outcomes, series),
+            description=description,
+            scenarios=scenarios,
         )
 
 
@@ -279,24 +287,24 @@ def _export_losing(plan: MonitoringPlan) -> Iterator[Alert]:
     name = "AgentevalExportLosing"
     labels = {_SIGNAL: "logs", label_name(names.EXPORT_REASON): "no_room"}
     lost = increase(names.METRIC_EXPORT_LOST, "", window(plan, "30m"), (*SERVICE, _SIGNAL))
+    too_few = counter(names.METRIC_EXPORT_LOST, labels, _FEW / HALF_HOUR)
+    just_enough = counter(names.METRIC_EXPORT_LOST, labels, _ENOUGH / HALF_HOUR)
+    scenarios = (
+        scenario("too few are lost", "", too_few),
+        scenario("just enough are lost", name, just_enough),
+    )
+    description = (
+        f"In the last 30 minutes {{{{ $value | humanize }}}} items of the signal {_THE_SIGNAL} of {_JOB} "
+        "did not arrive: traces and logs have gaps that no score explains."
+    )
     yield Alert(
         name=name,
         for_s=300.0,
         severity="ticket",
         expression=f"{lost} >= {_LEAST_COUNT}",
         summary=f"{_THE_SIGNAL} of {_JOB} are lost on the way to the backend",
-        description=f"In the last 30 minutes {{{{ $value | humanize }}}} items of the signal {_THE_SIGNAL} of {_JOB} "
-        "did not arrive: traces and logs have gaps that no score explains.",
-        scenarios=(
-            scenario(
-                "too few are lost", "", counter(names.METRIC_EXPORT_LOST, labels, _FEW / HALF_HOUR)
-            ),
-            scenario(
-                "just enough are lost",
-                name,
-                counter(names.METRIC_EXPORT_LOST, labels, _ENOUGH / HALF_HOUR),
-            ),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
 
 
@@ -311,18 +319,25 @@ def _errors(plan: MonitoringPlan) -> Iterator[Alert]:
     def series(error: str, count: float, share: float) -> tuple[Series, ...]:
         growth = count / HOUR
         labels = {CRITERION: plan.example, label_name(names.ERROR_TYPE): error}
-        scored = () if share == 1.0 else (_results(plan, growth / share - growth),)
-        return counter(names.METRIC_ERRORS, labels, growth), *scored
+        failing = counter(names.METRIC_ERRORS, labels, growth)
+        if share == 1.0:
+            return (failing,)
+        return failing, _results(plan, growth / share - growth)
 
+    expression = _above(_ERROR_SHARE, errors, f"{errors} + {results} or {errors} > 0")
+    scenarios = _around(_ERROR_SHARE, name, ["timeout"], series)
+    description = (
+        f"In the last hour {_SHARE} of the evaluations of the criterion {_THE_CRITERION} ended in an error "
+        "without a score. An error is not a bad score: it is missing from every rate."
+    )
     yield Alert(
         name=name,
         for_s=600.0,
         severity="ticket",
-        scenarios=_around(_ERROR_SHARE, name, ["timeout"], series),
-        expression=_above(_ERROR_SHARE, errors, f"{errors} + {results} or {errors} > 0"),
+        scenarios=scenarios,
+        expression=expression,
         summary=f"{_SHARE} of the evaluations of {_THE_CRITERION} fail ({_JOB})",
-        description=f"In the last hour {_SHARE} of the evaluations of the criterion {_THE_CRITERION} ended in an error "
-        "without a score. An error is not a bad score: it is missing from every rate.",
+        description=description,
     )
 
 
@@ -331,19 +346,26 @@ def _reduced(plan: MonitoringPlan) -> Iterator[Alert]:
     name = "AgentevalSamplingReduced"
     level = names.METRIC_SAMPLING_LEVEL
     least = f"min_over_time({level.prometheus_name}[{window(plan, '30m')}])"
+    reduced = gauge(level, f"1x{STEPS}")
+    no_model_calls = gauge(level, f"2x{STEPS}")
+    full_again = gauge(level, f"2x{STEPS - 1} 0")
+    scenarios = (
+        scenario("reduced", "", reduced),
+        scenario("no model calls", name, no_model_calls),
+        scenario("no model calls, and full again", "", full_again),
+    )
+    description = (
+        f"Load shedding has kept the sampling level of a process of {_JOB} at {{{{ $value }}}} for half an "
+        "hour (2: no model calls, 3: off): judged criteria get no scores there."
+    )
     yield Alert(
         name=name,
         expression=f"max {by(SERVICE)} ({least}) >= 2",
         for_s=600.0,
         severity="ticket",
         summary=f"{_JOB} has evaluated without model calls, or not at all, for half an hour",
-        description=f"Load shedding has kept the sampling level of a process of {_JOB} at {{{{ $value }}}} for half an "
-        "hour (2: no model calls, 3: off): judged criteria get no scores there.",
-        scenarios=(
-            scenario("reduced", "", gauge(level, f"1x{STEPS}")),
-            scenario("no model calls", name, gauge(level, f"2x{STEPS}")),
-            scenario("no model calls, and full again", "", gauge(level, f"2x{STEPS - 1} 0")),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
 
 
@@ -355,10 +377,10 @@ def _judge_failing(plan: MonitoringPlan) -> Iterator[Alert]:
     size = window(plan, "1h")
     kept = (*SERVICE, _JUDGE)
     not_called = ("cached", "budget", "budget_exhausted", "cancelled")
-    failed = increase(
-        names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("answered", *not_called), sign="!~"), size, kept
-    )
-    calls = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, not_called, sign="!~"), size, kept)
+    is_called = one_of(OUTCOME, not_called, sign="!~")
+    is_failed = one_of(OUTCOME, ("answered", *not_called), sign="!~")
+    failed = increase(names.METRIC_JUDGE_CALLS, is_failed, size, kept)
+    calls = increase(names.METRIC_JUDGE_CALLS, is_called, size, kept)
 
     def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
         return (
@@ -367,16 +389,21 @@ def _judge_failing(plan: MonitoringPlan) -> Iterator[Alert]:
             _calls("cached", 10_000.0),
         )
 
+    expression = _above(_ERROR_SHARE, failed, f"{calls} > 0")
+    scenarios = _around(_ERROR_SHARE, name, ("timeout", "breaker_open"), series)
+    description = (
+        f"In the last hour {_SHARE} of the calls of the judge {_THE_JUDGE} returned no verdict, including "
+        "those that its open breaker refused. Judged criteria have fewer scores, and those may not be "
+        "typical."
+    )
     yield Alert(
         name=name,
         for_s=600.0,
         severity="ticket",
-        expression=_above(_ERROR_SHARE, failed, f"{calls} > 0"),
-        scenarios=_around(_ERROR_SHARE, name, ("timeout", "breaker_open"), series),
+        expression=expression,
+        scenarios=scenarios,
         summary=f"{_SHARE} of the calls of the judge {_THE_JUDGE} fail ({_JOB})",
-        description=f"In the last hour {_SHARE} of the calls of the judge {_THE_JUDGE} returned no verdict, including "
-        "those that its open breaker refused. Judged criteria have fewer scores, and those may not be "
-        "typical.",
+        description=description,
     )
 
 
@@ -388,23 +415,26 @@ def _breaker_open(plan: MonitoringPlan) -> Iterator[Alert]:
     state = names.METRIC_JUDGE_BREAKER
     labels = {_JUDGE_NAME: "a judge"}
     least = f"min_over_time({state.prometheus_name}[{window(plan, '30m')}])"
+    closed = gauge(state, f"0x{STEPS}", labels)
+    half_open_in_turns = gauge(state, "2 1 " * (STEPS // 2) + "2", labels)
+    closed_in_turns = gauge(state, "2 0 " * (STEPS // 2) + "2", labels)
+    scenarios = (
+        scenario("closed", "", closed),
+        scenario("open and half open in turns", name, half_open_in_turns),
+        scenario("closed now and then", "", closed_in_turns),
+    )
+    description = (
+        f"The circuit breaker of the judge {_JUDGE_CALLED} was never closed in half an hour: its endpoint "
+        "fails at each try, and its criteria get no scores."
+    )
     yield Alert(
         name=name,
         expression=f"max {by((*SERVICE, _JUDGE_NAME))} ({least}) >= 1",
         for_s=300.0,
         severity="ticket",
         summary=f"The circuit breaker of the judge {_JUDGE_CALLED} has been open for half an hour ({_JOB})",
-        description=f"The circuit breaker of the judge {_JUDGE_CALLED} was never closed in half an hour: its endpoint "
-        "fails at each try, and its criteria get no scores.",
-        scenarios=(
-            scenario("closed", "", gauge(state, f"0x{STEPS}", labels)),
-            scenario(
-                "open and half open in turns",
-                name,
-                gauge(state, "2 1 " * (STEPS // 2) + "2", labels),
-            ),
-            scenario("closed now and then", "", gauge(state, "2 0 " * (STEPS // 2) + "2", labels)),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
 
 
@@ -416,6 +446,26 @@ def _judge_drifted(plan: MonitoringPlan) -> Iterator[Alert]:
     untrusted = names.METRIC_JUDGE_UNTRUSTED
     kept = (*SERVICE, CRITERION, _JUDGE, _CHECK)
     labels = {CRITERION: "a criterion", _JUDGE: "a judge"}
+
+    def checked(check: str, values: str) -> Series:
+        return gauge(untrusted, values, {**labels, _CHECK: check})
+
+    trusted = checked("canary", f"0x{STEPS}")
+    distrusted = checked("canary", f"0x{STEPS - 6} 1x5")
+    trusted_again = checked("people", f"1x{STEPS - 6} 0x5")
+    drifted = checked("drift", f"1x{STEPS}")
+    scenarios = (
+        scenario("trusted", "", trusted),
+        scenario("distrusted", name, distrusted),
+        scenario("trusted again", "", trusted_again),
+        scenario("of one of two checks", name, trusted, drifted),
+    )
+    description = (
+        f"Too many of the last comparisons of the check {_THE_CHECK} disagree with the judge {_THE_JUDGE} "
+        f"on the criterion {_THE_CRITERION} to be chance (canary: known answers; repeat, position: its own "
+        "answer; people: feedback), or its scores are spread differently (drift). Its scores are marked "
+        "untrusted until it agrees again; do not decide by them."
+    )
     yield Alert(
         name=name,
         expression=f"max {by(kept)} ({untrusted.prometheus_name}{{{_PRESENT}}}) > 0",
@@ -423,29 +473,8 @@ def _judge_drifted(plan: MonitoringPlan) -> Iterator[Alert]:
         keep_s=300.0,
         severity="ticket",
         summary=f"The judge {_THE_JUDGE} is not trusted with {_THE_CRITERION} any more: {_THE_CHECK} ({_JOB})",
-        description=f"Too many of the last comparisons of the check {_THE_CHECK} disagree with the judge {_THE_JUDGE} "
-        f"on the criterion {_THE_CRITERION} to be chance (canary: known answers; repeat, position: its own "
-        "answer; people: feedback), or its scores are spread differently (drift). Its scores are marked "
-        "untrusted until it agrees again; do not decide by them.",
-        scenarios=(
-            scenario("trusted", "", gauge(untrusted, f"0x{STEPS}", {**labels, _CHECK: "canary"})),
-            scenario(
-                "distrusted",
-                name,
-                gauge(untrusted, f"0x{STEPS - 6} 1x5", {**labels, _CHECK: "canary"}),
-            ),
-            scenario(
-                "trusted again",
-                "",
-                gauge(untrusted, f"1x{STEPS - 6} 0x5", {**labels, _CHECK: "people"}),
-            ),
-            scenario(
-                "of one of two checks",
-                name,
-                gauge(untrusted, f"0x{STEPS}", {**labels, _CHECK: "canary"}),
-                gauge(untrusted, f"1x{STEPS}", {**labels, _CHECK: "drift"}),
-            ),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
 
 
@@ -458,35 +487,37 @@ def _budget_spent(plan: MonitoringPlan) -> Iterator[Alert]:
     budget = names.METRIC_JUDGE_BUDGET
     left = f'{budget.prometheus_name}{{{_PERIOD}="day"}}'
     outcomes = ("budget", "budget_exhausted")
-    refused = increase(names.METRIC_JUDGE_CALLS, one_of(OUTCOME, outcomes), size, SERVICE)
-    wanted = increase(
-        names.METRIC_JUDGE_CALLS, one_of(OUTCOME, ("cached",), sign="!~"), size, SERVICE
-    )
+    is_refused = one_of(OUTCOME, outcomes)
+    is_wanted = one_of(OUTCOME, ("cached",), sign="!~")
+    refused = increase(names.METRIC_JUDGE_CALLS, is_refused, size, SERVICE)
+    wanted = increase(names.METRIC_JUDGE_CALLS, is_wanted, size, SERVICE)
     often = f"{refused} / ({wanted} > 0) > {_REFUSED_SHARE} and {refused} >= {_LEAST_COUNT}"
     day = {_PERIOD: "day"}
-    minute = {_PERIOD: "minute"}
+    day_left = gauge(budget, f"5x{STEPS}", day)
+    day_spent = gauge(budget, f"5x{STEPS - HOUR} 0x{HOUR - 1}", day)
+    minute_spent = gauge(budget, f"0x{STEPS}", {_PERIOD: "minute"})
 
     def series(outcome: str, count: float, share: float) -> tuple[Series, ...]:
         return _calls(outcome, count), _calls("answered", count / share - count)
 
+    scenarios = (
+        scenario("the day's budget is left", "", day_left),
+        scenario("the day's budget is spent", name, day_spent),
+        scenario("the minute's budget is spent", "", minute_spent),
+        *_around(_REFUSED_SHARE, name, outcomes, series),
+    )
+    description = (
+        f"The daily limit for judges of {_JOB} is used up, or more than half of the last hour's calls were "
+        "skipped to stay within it: judged criteria have few or no scores until the limit is renewed."
+    )
     yield Alert(
         name=name,
         for_s=300.0,
         severity="ticket",
         expression=f"min {by(SERVICE)} ({left}) <= 0\nor {often}",
         summary=f"The judges' budget of {_JOB} is spent",
-        description=f"The daily limit for judges of {_JOB} is used up, or more than half of the last hour's calls were "
-        "skipped to stay within it: judged criteria have few or no scores until the limit is renewed.",
-        scenarios=(
-            scenario("the day's budget is left", "", gauge(budget, f"5x{STEPS}", day)),
-            scenario(
-                "the day's budget is spent",
-                name,
-                gauge(budget, f"5x{STEPS - HOUR} 0x{HOUR - 1}", day),
-            ),
-            scenario("the minute's budget is spent", "", gauge(budget, f"0x{STEPS}", minute)),
-            *_around(_REFUSED_SHARE, name, outcomes, series),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
 
 
@@ -512,11 +543,12 @@ def _around(
         ("just enough", name, _ENOUGH, (1.0 + limit) / 2),
         ("nothing else", name, 50.0, 1.0),
     )
-    return tuple(
-        scenario(f"{outcome}: {case}", fires, *series(outcome, count, share))
-        for outcome in outcomes
-        for case, fires, count, share in cases
-    )
+    scenarios = []
+    for outcome in outcomes:
+        for case, fires, count, share in cases:
+            counters = series(outcome, count, share)
+            scenarios.append(scenario(f"{outcome}: {case}", fires, *counters))
+    return tuple(scenarios)
 
 
 def _scored_agents(plan: MonitoringPlan) -> str:
@@ -525,13 +557,15 @@ def _scored_agents(plan: MonitoringPlan) -> str:
     Others are not expected to have results.
     """
     for_others = [planned for planned in plan.criteria if not planned.agents]
-    named = sorted({agent for planned in plan.criteria for agent in planned.agents})
+    named: set[str] = set()
+    for planned in plan.criteria:
+        named.update(planned.agents)
     if not for_others:
-        return one_of(AGENT, tuple(named))
-    without = set(for_others[0].other_agents).intersection(
-        *(planned.other_agents for planned in for_others)
-    )
-    left_out = tuple(sorted(without - set(named)))
+        return one_of(AGENT, tuple(sorted(named)))
+    without = set(for_others[0].other_agents)
+    for planned in for_others:
+        without.intersection_update(planned.other_agents)
+    left_out = tuple(sorted(without - named))
     return one_of(AGENT, left_out, sign="!~") if left_out else ""
 
 

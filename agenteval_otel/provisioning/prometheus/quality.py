@@ -1,5 +1,6 @@
-"""Recording rules and alerts about quality: objectives that are breached, and means below their
-thresholds.
+"""Recording rules and alerts about quality.
+
+The alerts are about objectives that are breached, and means below their thresholds.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     counter,
     figure,
     gauge,
+    label_text,
     recorded,
     registered,
     scenario,
@@ -78,26 +80,33 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
         rules[recorded(_BREACH)] = f"max {by(GROUP)} ({breached})"
     for name, words in _ALERTED.items():
         if (name in _QUICK) == quick:
-            rules |= _with_inputs(
-                [recorded(word, name) for word in words], _estimates(plan, name, "agenteval", GROUP)
-            )
+            wanted = [recorded(word, name) for word in words]
+            rules |= _with_inputs(wanted, _estimates(plan, name, "agenteval", GROUP))
     if quick:
-        objectives = {item: item.objective for item in plan.criteria if item.is_alerted}
-        strict = {item: 1.0 for item, objective in objectives.items() if objective == 1.0}
-        of_last = {item: item.of_last for item in plan.paged if item.of_last is not None}
-        thresholds = {
-            item: limit for item in plan.criteria if (limit := item.alerted_threshold) is not None
-        }
-        constants: dict[str, list[tuple[Mapping[PlannedCriterion, Any], str]]] = {
-            # A count of a day needs two samples: at the first one a ticket would be a page too.
-            _OBJECTIVE: [(objectives, recorded(_VERDICTS, "1d")), (strict, recorded(_BREACH))],
-            _OF_LAST: [(of_last, recorded(_BREACH))],
-            _THRESHOLD: [(thresholds, recorded(_COUNT, "1h"))],
-        }
-        for name, sources in constants.items():
-            if expressions := [_constants(values, series) for values, series in sources if values]:
-                rules[recorded(name)] = "\nor\n".join(expressions)
+        rules |= _constant_rules(plan)
     return _records(rules)
+
+
+def _constant_rules(plan: MonitoringPlan) -> dict[str, str]:
+    """Return the expressions of objectives and thresholds by recorded names."""
+    objectives = {item: item.objective for item in plan.criteria if item.is_alerted}
+    strict = {item: 1.0 for item, objective in objectives.items() if objective == 1.0}
+    of_last = {item: item.of_last for item in plan.paged if item.of_last is not None}
+    limits = {item: item.alerted_threshold for item in plan.criteria}
+    thresholds = {item: limit for item, limit in limits.items() if limit is not None}
+    breach = recorded(_BREACH)
+    # A count of a day needs two samples: at the first one a ticket would be a page too.
+    sources: list[tuple[str, Mapping[PlannedCriterion, Any], str]] = [
+        (_OBJECTIVE, objectives, recorded(_VERDICTS, "1d")),
+        (_OBJECTIVE, strict, breach),
+        (_OF_LAST, of_last, breach),
+        (_THRESHOLD, thresholds, recorded(_COUNT, "1h")),
+    ]
+    expressions: dict[str, list[str]] = {}
+    for name, values, series in sources:
+        if values:
+            expressions.setdefault(recorded(name), []).append(_constants(values, series))
+    return {name: "\nor\n".join(alternatives) for name, alternatives in expressions.items()}
 
 
 def fleet_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
@@ -110,16 +119,17 @@ def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
 
     They are the other estimates, and all of them by the service's version, model and dimension.
     """
+    if not plan.criteria:
+        return []
     rules: dict[str, str] = {}
-    for name in _SHOWN if plan.criteria else ():
+    for name in _SHOWN:
         rules |= _estimates(plan, name, "agenteval", GROUP) | _corrected(plan, name)
         rules |= _estimates(plan, name, "agenteval_version", (*GROUP, promql.VERSION))
         rules |= _estimates(plan, name, "agenteval_model", (*GROUP, promql.MODEL), of_scores=False)
         for label in map(promql.label_name, plan.dimensions):
             rules |= _estimates(plan, name, label, (*GROUP, label))
-    alerted = {
-        rule["record"] for quick in (True, False) for rule in recording_rules(plan, quick=quick)
-    }
+    of_alerts = [*recording_rules(plan, quick=True), *recording_rules(plan, quick=False)]
+    alerted = {rule["record"] for rule in of_alerts}
     return _records({name: expression for name, expression in rules.items() if name not in alerted})
 
 
@@ -135,25 +145,26 @@ def _estimates(
         return recorded(word, name, level=level)
 
     size = window(plan, name)
-    expressions = {
-        word: promql.sum_of(word, "", size, labels) for word in promql.SUMS
-    } | promql.estimates(series)
-    return {
-        series(word): expression
-        for word, expression in expressions.items()
-        if of_scores or not word.startswith(("score", "weight", "mean", "unit_score"))
-    }
+    expressions = {word: promql.sum_of(word, "", size, labels) for word in promql.SUMS}
+    expressions |= promql.estimates(series)
+    words = list(expressions)
+    if not of_scores:
+        by_scores = ("score", "weight", "mean", "unit_score")
+        words = [word for word in words if not word.startswith(by_scores)]
+    return {series(word): expressions[word] for word in words}
 
 
 def _corrected(plan: MonitoringPlan, name: str) -> dict[str, str]:
-    """Return the pass rates of criteria whose judge has a calibration record, corrected for its
-    errors.
+    """Return the pass rates of criteria whose judge has a calibration record.
+
+    They are corrected for the judge's errors.
     """
     words: dict[str, list[str]] = {}
     for item in plan.criteria:
         if item.calibration is not None:
             chosen = f"{{{promql.matchers_of(item)}}}"
-            rate, verdicts = (f"{recorded(word, name)}{chosen}" for word in (_PASS_RATE, _VERDICTS))
+            rate = f"{recorded(_PASS_RATE, name)}{chosen}"
+            verdicts = f"{recorded(_VERDICTS, name)}{chosen}"
             for word, expression in promql.corrected(item.calibration, rate, verdicts).items():
                 words.setdefault(recorded(word, name), []).append(expression)
     return {word: "\nor\n".join(expressions) for word, expressions in words.items()}
@@ -173,8 +184,9 @@ def _records(rules: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _constants(values: Mapping[PlannedCriterion, Any], series: str) -> str:
-    """Return a constant for each criterion of each agent that has results, with the labels of the
-    series.
+    """Return a constant for each criterion of each agent that has results.
+
+    It has the labels of the series.
     """
     return "\nor\n".join(
         f"{figure(value)} + 0 * {series}{{{promql.matchers_of(criterion)}}}"
@@ -220,7 +232,8 @@ _MIN_SCORES: Final = 30
 _FEW_FAILURES = 5
 _ERRORS = 3.3
 
-_CRITERION, _AGENT = (f"{{{{ $labels.{label} }}}}" for label in (CRITERION, AGENT))
+_CRITERION = label_text(CRITERION)
+_AGENT = label_text(AGENT)
 _WHO = f"{_CRITERION} of {_AGENT} ({SERVICE_TEXT})"
 # Of the answers of the last minutes; %+q quotes as PromQL does.
 _NOW = (
@@ -250,19 +263,17 @@ def _objectives(plan: MonitoringPlan) -> Iterator[Alert]:
     by_last = {item.of_last: item for item in reversed(paged)}
     last = {size: _labels_of(item) for size, item in by_last.items() if size is not None}
     # A failure where none is allowed is a ticket, unless it is a page.
-    strict = next(
-        (_labels_of(item) for item in alerted if item.objective == 1.0 and item not in paged), None
-    )
+    tickets = [item for item in alerted if item.objective == 1.0 and item not in paged]
+    strict = _labels_of(tickets[0]) if tickets else None
     if None in by_last:
         yield _breached(plan, _labels_of(by_last[None]), strict, bool(last))
     for size in sorted(last):
         yield _breached_of_last(size, last[size])
-    examples = {
-        item.objective: item
-        for item in alerted
-        if item.objective is not None and item.objective < 1.0
-    }
-    for objective in sorted(filter(None, examples)):
+    examples = {}
+    for item in alerted:
+        if item.objective is not None and item.objective < 1.0:
+            examples[item.objective] = item
+    for objective in sorted(examples):
         yield _burning(plan, objective, _labels_of(examples[objective]))
     if strict is not None:
         yield _failure(plan, strict, bool(last))
@@ -285,12 +296,40 @@ def _breached(
     def process(job: str, fires: str, values: str) -> Scenario:
         return scenario(job, fires, gauge(metric, values, labels))
 
-    restarted = (
-        Series(metric.prometheus_name, {**labels, "instance": instance}, values)
-        for instance, values in (
-            ("1", f"0x{STEPS - HOUR} 1x{HOUR - 2} _"),
-            ("2", f"_x{STEPS - 1} 0"),
-        )
+    first = {**labels, "instance": "1"}
+    second = {**labels, "instance": "2"}
+    expression = f"{recorded(_BREACH)} == 1"
+    if strict:
+        expression += f"\nunless {recorded(_OBJECTIVE)} == 1"
+    if has_last:
+        expression += f"\nunless {recorded(_OF_LAST)}"
+    scenarios = [
+        process("met", "", f"0x{STEPS}"),
+        process("breached", name, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),
+        process("recovered for an hour", "", f"0x{STEPS - 2 * HOUR} 1x{HOUR} 0x{HOUR - 1}"),
+        process("recovered for ten minutes", name, f"0x{STEPS - HOUR} 1x{HOUR - 2} 0"),
+        scenario(
+            "restarted in the incident",
+            name,
+            gauge(metric, f"0x{STEPS - HOUR} 1x{HOUR - 2} _", first),
+            gauge(metric, f"_x{STEPS - 1} 0", second),
+        ),
+        scenario(
+            "breached in one process of two",
+            name,
+            gauge(metric, f"0x{STEPS}", second),
+            gauge(metric, f"1x{STEPS}", labels),
+        ),
+    ]
+    if strict is not None:
+        breach = gauge(metric, f"1x{STEPS}", strict)
+        passes = counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_PASS}, _PLENTY)
+        failures = counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_FAIL}, 0.0)
+        scenarios.append(scenario("an objective of 1", "", breach, passes, failures))
+    description = (
+        f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
+        "A process detected it, or the evidence of all processes together, each with at most one false "
+        "alarm in `breach.false_alarm_every` verdicts; it lasts until there is evidence of the recovery."
     )
     return Alert(
         name=name,
@@ -298,52 +337,34 @@ def _breached(
         keep_s=KEEP_S,
         severity="page",
         is_quality=True,
-        expression=f"{recorded(_BREACH)} == 1"
-        + (f"\nunless {recorded(_OBJECTIVE)} == 1" if strict else "")
-        + (f"\nunless {recorded(_OF_LAST)}" if has_last else ""),
+        expression=expression,
         summary=f"{_WHO} breaches its objective: {_NOW}",
-        description=f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
-        "A process detected it, or the evidence of all processes together, each with at most one false "
-        "alarm in `breach.false_alarm_every` verdicts; it lasts until there is evidence of the recovery.",
+        description=description,
         fleet_scenarios=summed_scenarios(plan, name, labels),
-        scenarios=(
-            process("met", "", f"0x{STEPS}"),
-            process("breached", name, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),
-            process("recovered for an hour", "", f"0x{STEPS - 2 * HOUR} 1x{HOUR} 0x{HOUR - 1}"),
-            process("recovered for ten minutes", name, f"0x{STEPS - HOUR} 1x{HOUR - 2} 0"),
-            scenario("restarted in the incident", name, *restarted),
-            scenario(
-                "breached in one process of two",
-                name,
-                gauge(metric, f"0x{STEPS}", {**labels, "instance": "2"}),
-                gauge(metric, f"1x{STEPS}", labels),
-            ),
-            *(
-                ()
-                if strict is None
-                else (
-                    scenario(
-                        "an objective of 1",
-                        "",
-                        gauge(metric, f"1x{STEPS}", strict),
-                        counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_PASS}, _PLENTY),
-                        counter(names.METRIC_RESULTS, {**strict, LABEL: names.LABEL_FAIL}, 0.0),
-                    ),
-                )
-            ),
-        ),
+        scenarios=tuple(scenarios),
     )
 
 
 def _breached_of_last(size: int, labels: Mapping[str, str]) -> Alert:
-    """Return the alert for objectives that count in the last so many verdicts, also an objective of
-    1.
+    """Return the alert for objectives that count in the last so many verdicts.
+
+    It is also for an objective of 1.
     """
 
     def process(job: str, fires: str, values: str) -> Scenario:
         passes = counter(names.METRIC_RESULTS, {**labels, LABEL: names.LABEL_PASS}, _PLENTY)
         return scenario(job, fires, gauge(names.METRIC_OBJECTIVE_BREACH, values, labels), passes)
 
+    scenarios = (
+        process("of the last, met", "", f"0x{STEPS}"),
+        process("of the last, breached", BREACHED, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),
+        process("of the last, recovered", "", f"0x{STEPS - 2 * HOUR} 1x{HOUR} 0x{HOUR - 1}"),
+    )
+    description = (
+        f"More of the last {size} verdicts on the agent {_AGENT} fail the criterion {_CRITERION} than its "
+        "objective allows. A process counted them, and chance is not ruled out: `agenteval-otel check` "
+        "tells how often it does this. It lasts until no more fail than the objective allows."
+    )
     return Alert(
         name=BREACHED,
         for_s=0.0,
@@ -353,31 +374,31 @@ def _breached_of_last(size: int, labels: Mapping[str, str]) -> Alert:
         labels={"of_last": figure(size)},
         expression=f"{recorded(_BREACH)} == 1\nand {recorded(_OF_LAST)} == {figure(size)}",
         summary=f"{_WHO} breaches its objective: {_NOW}",
-        description=f"More of the last {size} verdicts on the agent {_AGENT} fail the criterion {_CRITERION} than its "
-        "objective allows. A process counted them, and chance is not ruled out: `agenteval-otel check` "
-        "tells how often it does this. It lasts until no more fail than the objective allows.",
-        scenarios=(
-            process("of the last, met", "", f"0x{STEPS}"),
-            process("of the last, breached", BREACHED, f"0x{STEPS - HOUR} 1x{HOUR - 1}"),
-            process("of the last, recovered", "", f"0x{STEPS - 2 * HOUR} 1x{HOUR} 0x{HOUR - 1}"),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
 
 
 def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) -> Alert:
     limit = burn_limit(objective)
     allowed = 1.0 - objective
+    long, short = _BURN_WINDOWS
+    least_long, least_short = burn_verdicts(objective)
     conditions = [
-        *(f"1 - {recorded(_PASS_RATE, size)} > {figure(limit)}" for size in _BURN_WINDOWS),
-        *(
-            f"{recorded(_VERDICTS, size)} >= {least}"
-            for size, least in zip(_BURN_WINDOWS, burn_verdicts(objective), strict=True)
-        ),
+        f"1 - {recorded(_PASS_RATE, long)} > {figure(limit)}",
+        f"1 - {recorded(_PASS_RATE, short)} > {figure(limit)}",
+        f"{recorded(_VERDICTS, long)} >= {least_long}",
+        f"{recorded(_VERDICTS, short)} >= {least_short}",
         f"{recorded(_OBJECTIVE)} == {figure(objective)}",
     ]
-    long, short = _BURN_WINDOWS
     # What a detector has seen within the long window was notified, and may be over.
     seen = f"\nunless max_over_time({recorded(_BREACH)}[{window(plan, long)}]) == 1"
+    expression = "\nand ".join(conditions) + seen
+    description = (
+        f"In the last {long} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent "
+        f"{_AGENT}. There and in the last {short} it is more than {_percent(limit)}, "
+        f"{limit / allowed:.3g} times what the objective of {figure(objective)} allows."
+    )
     return Alert(
         name=_BURN,
         for_s=300.0,
@@ -385,11 +406,9 @@ def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) 
         labels={"objective": figure(objective)},
         is_quality=True,
         scenarios=_burn_scenarios(labels, objective),
-        expression="\nand ".join(conditions) + seen,
+        expression=expression,
         summary=f"{_SHARE} of the answers fail {_WHO}; its objective allows {_percent(allowed)}",
-        description=f"In the last {long} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent "
-        f"{_AGENT}. There and in the last {short} it is more than {_percent(limit)}, "
-        f"{limit / allowed:.3g} times what the objective of {figure(objective)} allows.",
+        description=description,
     )
 
 
@@ -403,46 +422,43 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
     A new counter that starts at one counts. A counter that reappears does not. `has_last` tells
     that the objectives of `_breached_of_last` exist too.
     """
-    # Over an hour: it still has the failures of processes that have ended.
-    paged = (
-        f"\nunless present_over_time({recorded(_OF_LAST)}[{window(plan, '1h')}])"
-        if has_last
-        else ""
-    )
     name = "AgentevalFailureSeen"
     failures = f'{names.METRIC_RESULTS.prometheus_name}{{{LABEL}="{names.LABEL_FAIL}"}}'
     size = window(plan, "1h")
-    new = (
-        f"({failures} > 0 unless present_over_time({failures}[{window(plan, '1d')}] offset {size}))"
-    )
+    day = window(plan, "1d")
+    new = f"({failures} > 0 unless present_over_time({failures}[{day}] offset {size}))"
+    expression = f"sum {by(GROUP)} (increase({failures}[{size}]) > 0 or {new})\n"
+    expression += f"and {recorded(_OBJECTIVE)} == 1"
+    if has_last:
+        # Over an hour: it still has the failures of processes that have ended.
+        expression += f"\nunless present_over_time({recorded(_OF_LAST)}[{size}])"
 
     def failing(job: str, fires: str, values: str) -> Scenario:
         passes = counter(names.METRIC_RESULTS, {**example, LABEL: names.LABEL_PASS}, _PLENTY)
-        return scenario(
-            job,
-            fires,
-            passes,
-            gauge(names.METRIC_RESULTS, values, {**example, LABEL: names.LABEL_FAIL}),
-        )
+        fails = gauge(names.METRIC_RESULTS, values, {**example, LABEL: names.LABEL_FAIL})
+        return scenario(job, fires, passes, fails)
 
+    scenarios = (
+        failing("failed two hours ago", "", f"0x{STEPS - 2 * HOUR} 1x{2 * HOUR - 1}"),
+        failing("failed half an hour ago", name, f"0x{STEPS - HALF_HOUR} 1x{HALF_HOUR - 1}"),
+        failing("all pass", "", f"0x{STEPS}"),
+        failing("comes back", "", f"5x{STEPS - 3 * HOUR} _x{2 * HOUR} 5x{HOUR}"),
+        failing("begins with a failure", name, f"_x{STEPS - HALF_HOUR} 1x{HALF_HOUR}"),
+    )
+    description = (
+        f"In the last hour about {_VALUE} answers of the agent {_AGENT} failed the criterion {_CRITERION}, "
+        "whose objective is 1: all have to pass."
+    )
     return Alert(
         name=name,
         for_s=0.0,
         severity="ticket",
         labels={"objective": "1"},
         is_quality=True,
-        expression=f"sum {by(GROUP)} (increase({failures}[{size}]) > 0 or {new})\n"
-        f"and {recorded(_OBJECTIVE)} == 1{paged}",
+        expression=expression,
         summary=f"An answer failed {_WHO}; its objective lets none fail",
-        description=f"In the last hour about {_VALUE} answers of the agent {_AGENT} failed the criterion {_CRITERION}, "
-        "whose objective is 1: all have to pass.",
-        scenarios=(
-            failing("failed two hours ago", "", f"0x{STEPS - 2 * HOUR} 1x{2 * HOUR - 1}"),
-            failing("failed half an hour ago", name, f"0x{STEPS - HALF_HOUR} 1x{HALF_HOUR - 1}"),
-            failing("all pass", "", f"0x{STEPS}"),
-            failing("comes back", "", f"5x{STEPS - 3 * HOUR} _x{2 * HOUR} 5x{HOUR}"),
-            failing("begins with a failure", name, f"_x{STEPS - HALF_HOUR} 1x{HALF_HOUR}"),
-        ),
+        description=description,
+        scenarios=scenarios,
     )
 
 
@@ -454,21 +470,33 @@ def _thresholds(plan: MonitoringPlan) -> Iterator[Alert]:
     """
     name = "AgentevalMeanBelowThreshold"
     first = {item.alerted_threshold: item for item in reversed(plan.criteria)}
-    mean, high, count = (recorded(what, "1h") for what in (_MEAN, _MEAN_HIGH, _COUNT))
+    mean = recorded(_MEAN, "1h")
+    high = recorded(_MEAN_HIGH, "1h")
+    count = recorded(_COUNT, "1h")
     for threshold in sorted(threshold for threshold in first if threshold is not None):
+        limit = figure(threshold)
+        conditions = [
+            mean,
+            f"{high} < {limit}",
+            f"{count} >= {_MIN_SCORES}",
+            f"{recorded(_THRESHOLD)} == {limit}",
+        ]
+        scenarios = _mean_scenarios(name, _labels_of(first[threshold]), threshold)
+        description = (
+            f"The mean of the last hour's normalized scores of the criterion {_CRITERION} of the agent "
+            f"{_AGENT} is {_VALUE}. Its whole 95 % interval lies below {threshold:.4g}, the lowest score "
+            "that passes: the typical answer fails."
+        )
         yield Alert(
             name=name,
             for_s=600.0,
             severity="ticket",
-            labels={"threshold": figure(threshold)},
+            labels={"threshold": limit},
             is_quality=True,
-            scenarios=_mean_scenarios(name, _labels_of(first[threshold]), threshold),
-            expression=f"{mean}\nand {high} < {figure(threshold)}\nand {count} >= {_MIN_SCORES}\n"
-            f"and {recorded(_THRESHOLD)} == {figure(threshold)}",
+            scenarios=scenarios,
+            expression="\nand ".join(conditions),
             summary=f"Mean score {_VALUE} in {_WHO}, below the threshold of {threshold:.4g}",
-            description=f"The mean of the last hour's normalized scores of the criterion {_CRITERION} of the agent "
-            f"{_AGENT} is {_VALUE}. Its whole 95 % interval lies below {threshold:.4g}, the lowest score "
-            "that passes: the typical answer fails.",
+            description=description,
         )
 
 
@@ -480,30 +508,33 @@ def _verdicts(labels: Mapping[str, str], *pieces: tuple[float, float, int]) -> t
     """Return both counters. The pieces are a share that fails, verdicts per step, and steps."""
     failed = [(share * per_step, steps) for share, per_step, steps in pieces]
     passed = [((1.0 - share) * per_step, steps) for share, per_step, steps in pieces]
-    return tuple(
-        changing_counter(names.METRIC_RESULTS, {**labels, LABEL: label}, *growth)
-        for label, growth in ((names.LABEL_FAIL, failed), (names.LABEL_PASS, passed))
+    of_fail = {**labels, LABEL: names.LABEL_FAIL}
+    of_pass = {**labels, LABEL: names.LABEL_PASS}
+    return (
+        changing_counter(names.METRIC_RESULTS, of_fail, *failed),
+        changing_counter(names.METRIC_RESULTS, of_pass, *passed),
     )
 
 
 def _weights(labels: Mapping[str, str], fails: float, worth: float) -> tuple[Series, ...]:
-    """Return weights of which such a share failed, worth so many verdicts a step, whatever the
-    counts say.
+    """Return weights of which such a share failed.
+
+    They are worth so many verdicts a step, whatever the counts say.
     """
     sums = ((names.METRIC_WEIGHT, 40.0), (names.METRIC_WEIGHT_SQUARED, 40.0**2 / worth))
     shares = ((names.LABEL_FAIL, fails), (names.LABEL_PASS, 1.0 - fails))
-    return tuple(
-        counter(name, {**labels, LABEL: label}, growth * share)
-        for name, growth in sums
-        for label, share in shares
-    )
+    weights = []
+    for name, growth in sums:
+        for label, share in shares:
+            weights.append(counter(name, {**labels, LABEL: label}, growth * share))
+    return tuple(weights)
 
 
 def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenario, ...]:
     limit = burn_limit(objective)
     near = _NEAR * (limit - (1.0 - objective))
     outage = (1.0 + limit) / 2
-    (least_1d, least_2h), breach = burn_verdicts(objective), names.METRIC_OBJECTIVE_BREACH
+    least_1d, least_2h = burn_verdicts(objective)
     plenty = max(_PLENTY, 2.0 * least_1d / DAY)
 
     def steady(share: float) -> tuple[Series, ...]:
@@ -516,60 +547,42 @@ def _burn_scenarios(labels: Mapping[str, str], objective: float) -> tuple[Scenar
         fires = _BURN if per_2h >= least_2h and 12 * per_2h >= least_1d else ""
         return scenario(job, fires, *_verdicts(labels, (outage, per_2h / (2 * HOUR), STEPS)))
 
+    def for_2h(count: float) -> tuple[Series, ...]:
+        before = (0.0, 0.0, STEPS - 2 * HOUR)
+        return _verdicts(labels, before, (outage, count / (2 * HOUR), 2 * HOUR))
+
+    def breach(values: str) -> Series:
+        return gauge(names.METRIC_OBJECTIVE_BREACH, values, labels)
+
+    over = changing(outage, limit - near, 2 * HOUR)
+    begun = changing(1.0 - objective, limit + near, HOUR)
+    notified = breach(f"0x{DAY} 1x{HALF_HOUR} 0x{STEPS - DAY - HALF_HOUR - 1}")
+    notified_the_day_before = breach(f"1x2 0x{STEPS - 3}")
+    half_fail = (1.0 - objective) / 2
+    few_weigh = _weights(labels, half_fail, plenty)
+    many_weigh = _weights(labels, outage, plenty)
+    worth_little = _weights(labels, outage, 0.6)
+    without_objective = _verdicts(_OTHER, (1.0, _PLENTY, STEPS))
     return (
         scenario("all is well", "", *steady(0.0)),
         scenario("as the objective allows", "", *steady(1.0 - objective)),
         scenario("below the limit", "", *steady(limit - near)),
         scenario("above the limit", _BURN, *steady(limit + near)),
         scenario("nothing passes", _BURN, *steady(1.0)),
-        scenario("an outage, over for two hours", "", *changing(outage, limit - near, 2 * HOUR)),
-        scenario("failures for an hour", "", *changing(1.0 - objective, limit + near, HOUR)),
+        scenario("an outage, over for two hours", "", *over),
+        scenario("failures for an hour", "", *begun),
+        scenario("a breach was notified", "", *steady(1.0), notified),
         scenario(
-            "a breach was notified",
-            "",
-            *steady(1.0),
-            gauge(breach, f"0x{DAY} 1x{HALF_HOUR} 0x{STEPS - DAY - HALF_HOUR - 1}", labels),
+            "a breach was notified the day before", _BURN, *steady(1.0), notified_the_day_before
         ),
-        scenario(
-            "a breach was notified the day before",
-            _BURN,
-            *steady(1.0),
-            gauge(breach, f"1x2 0x{STEPS - 3}", labels),
-        ),
-        scenario(
-            "failures are sampled more",
-            "",
-            *steady(outage),
-            *_weights(labels, (1.0 - objective) / 2, plenty),
-        ),
-        scenario(
-            "passes are sampled more",
-            _BURN,
-            *steady((1.0 - objective) / 2),
-            *_weights(labels, outage, plenty),
-        ),
-        scenario("a few stand for all", "", *steady(outage), *_weights(labels, outage, 0.6)),
-        scenario("a criterion without an objective", "", *_verdicts(_OTHER, (1.0, _PLENTY, STEPS))),
+        scenario("failures are sampled more", "", *steady(outage), *few_weigh),
+        scenario("passes are sampled more", _BURN, *steady(half_fail), *many_weigh),
+        scenario("a few stand for all", "", *steady(outage), *worth_little),
+        scenario("a criterion without an objective", "", *without_objective),
         few("too few in two hours", 0.96 * least_2h),
         few("enough in two hours", 1.03 * least_2h),
-        scenario(
-            "too few in a day",
-            "",
-            *_verdicts(
-                labels,
-                (0.0, 0.0, STEPS - 2 * HOUR),
-                (outage, 0.9 * least_1d / (2 * HOUR), 2 * HOUR),
-            ),
-        ),
-        scenario(
-            "enough in a day",
-            _BURN,
-            *_verdicts(
-                labels,
-                (0.0, 0.0, STEPS - 2 * HOUR),
-                (outage, 1.5 * least_1d / (2 * HOUR), 2 * HOUR),
-            ),
-        ),
+        scenario("too few in a day", "", *for_2h(0.9 * least_1d)),
+        scenario("enough in a day", _BURN, *for_2h(1.5 * least_1d)),
     )
 
 
@@ -595,8 +608,10 @@ def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> t
             (names.METRIC_WEIGHT, weight),
             (names.METRIC_WEIGHT_SQUARED, squared),
         )
-        return *plain(plain_mean), *(counter(metric, labels, growth) for metric, growth in sums)
+        weights = [counter(metric, labels, growth) for metric, growth in sums]
+        return *plain(plain_mean), *weights
 
+    worth_little = weighted(0.0, plain_mean=0.0, worth=0.9 * _MIN_SCORES / HOUR)
     return (
         scenario("above the threshold", "", *plain((1.0 + threshold) / 2)),
         scenario("the interval holds the threshold", "", *plain(near_below, _MIN_SCORES + 2)),
@@ -605,9 +620,5 @@ def _mean_scenarios(name: str, labels: Mapping[str, str], threshold: float) -> t
         scenario("weighted, just below", name, *weighted(near_below, plain_mean=1.0)),
         scenario("weighted, just above", "", *weighted(near_above, plain_mean=0.0)),
         scenario("a criterion without a threshold", "", *plain(0.0, labels=_OTHER)),
-        scenario(
-            "a few stand for all",
-            "",
-            *weighted(0.0, plain_mean=0.0, worth=0.9 * _MIN_SCORES / HOUR),
-        ),
+        scenario("a few stand for all", "", *worth_little),
     )

@@ -1,5 +1,6 @@
-"""What rules are made of: alerts and their registry, windows, names of recorded series, and tests
-for promtool.
+"""What rules are made of.
+
+It is alerts and their registry, windows, names of recorded series, and tests for promtool.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ _SEARCH: Final = (
 
 
 class Series(NamedTuple):
-    """A series of a scenario; its labels besides ``job``, and its values in promtool's notation."""
+    """A series of a scenario.
+
+    It has its labels besides ``job``, and its values in promtool's notation.
+    """
 
     name: str
     labels: Mapping[str, str]
@@ -60,8 +64,9 @@ class Series(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """A day of a service whose name, the label ``job``, says what happens, and the alerts that fire
-    at its end.
+    """A day of a service, and the alerts that fire at its end.
+
+    The service's name, the label ``job``, says what happens.
     """
 
     job: str
@@ -78,8 +83,8 @@ class Alert(NamedTuple):
     """One alerting rule: everything about it but its runbook, which is ``docs/runbooks/{page}``.
 
     Attributes:
-        name: ``Agenteval`` first; several rules may share it if their labels differ.
-        expression: PromQL; while it returns a series, the alert is pending or fires.
+        name: ``Agenteval`` first. Several rules may share it if their labels differ.
+        expression: PromQL. While it returns a series, the alert is pending or fires.
         for_s: How long the expression must hold, before the time scale.
         fleet_scenarios: Tests of several processes, in steps of half a minute.
         keep_s: How long it keeps firing after the expression last matched: a match within that time
@@ -88,9 +93,9 @@ class Alert(NamedTuple):
         severity: ``page`` wakes the person on call, ``ticket`` waits for the morning.
         summary: One line, a template of Prometheus.
         description: What is measured and what it means, a template.
-        scenarios: Its tests; empty where another alert has them too.
+        scenarios: Its tests. Empty where another alert has them too.
         labels: Further labels, the same for everything that the rule returns.
-        is_quality: It is about the answers; others are about the monitoring itself.
+        is_quality: It is about the answers. Others are about the monitoring itself.
     """
 
     name: str
@@ -118,55 +123,47 @@ class Alert(NamedTuple):
 
         It has the addresses of the runbooks' folder and of Jaeger if they are known.
         """
-        links = (
-            {}
-            if runbooks is None
-            else {"runbook_url": literal(f"{runbooks.rstrip('/')}/{self.page}")}
-        )
+        annotations = {"summary": self.summary, "description": self.description}
+        if runbooks is not None:
+            annotations["runbook_url"] = literal(f"{runbooks.rstrip('/')}/{self.page}")
         if traces is not None and self.is_quality:
-            links["traces_url"] = literal(traces.rstrip("/")) + _SEARCH
+            annotations["traces_url"] = literal(traces.rstrip("/")) + _SEARCH
+        if self.is_quality and plan.is_judged:
+            annotations["estimate"] = _estimate(plan)
         times = {"for": self.for_s, "keep_firing_for": self.keep_s}
         waits = {name: plan.duration(seconds) for name, seconds in times.items() if seconds}
+        labels: dict[str, str] = {"severity": self.severity}
+        labels |= {name: literal(value) for name, value in self.labels.items()}
         return {
             "alert": self.name,
             "expr": self.expression,
             **waits,
-            "labels": {
-                "severity": self.severity,
-                **{name: literal(value) for name, value in self.labels.items()},
-            },
-            "annotations": {
-                "summary": self.summary,
-                "description": self.description,
-                **links,
-                **({"estimate": _estimate(plan)} if self.is_quality and plan.is_judged else {}),
-            },
+            "labels": labels,
+            "annotations": annotations,
         }
 
     def test(self, plan: MonitoringPlan) -> dict[str, Any]:
         """Return its scenarios as a test of promtool. At their end exactly these alerts fire."""
+        input_series = []
+        firing = []
+        for scenario in self.scenarios:
+            for series in scenario.series:
+                labels = {"job": scenario.job, "instance": "1", **series.labels}
+                selector = f"{series.name}{_braces(labels)}"
+                input_series.append({"series": selector, "values": series.values})
+            for name in sorted(scenario.fires):
+                sample = _braces({"alertname": name, "job": scenario.job})
+                firing.append({"labels": sample, "value": 1})
+        at_the_end = {
+            "expr": 'group by (alertname, job) (ALERTS{alertstate="firing"})',
+            "eval_time": plan.duration(STEPS * self.step_s),
+            "exp_samples": firing,
+        }
         return {
             "name": self.name,
             "interval": plan.duration(self.step_s),
-            "input_series": [
-                {
-                    "series": f"{series.name}{_braces({'job': scenario.job, 'instance': '1', **series.labels})}",
-                    "values": series.values,
-                }
-                for scenario in self.scenarios
-                for series in scenario.series
-            ],
-            "promql_expr_test": [
-                {
-                    "expr": 'group by (alertname, job) (ALERTS{alertstate="firing"})',
-                    "eval_time": plan.duration(STEPS * self.step_s),
-                    "exp_samples": [
-                        {"labels": _braces({"alertname": name, "job": scenario.job}), "value": 1}
-                        for scenario in self.scenarios
-                        for name in sorted(scenario.fires)
-                    ],
-                }
-            ],
+            "input_series": input_series,
+            "promql_expr_test": [at_the_end],
         }
 
 
@@ -188,7 +185,12 @@ def alerts_of(plan: MonitoringPlan) -> list[Alert]:
 
     There are no alerts without criteria that alerts look at.
     """
-    return [alert for factory in _FACTORIES for alert in factory(plan)] if plan.example else []
+    if not plan.example:
+        return []
+    alerts: list[Alert] = []
+    for factory in _FACTORIES:
+        alerts.extend(factory(plan))
+    return alerts
 
 
 def recorded(what: str, name: str = "", *, level: str = "agenteval") -> str:
@@ -202,7 +204,9 @@ def window(plan: MonitoringPlan, name: str) -> str:
 
 def figure(value: float) -> str:
     """Return a number in expressions and labels: the shortest text that reads back as the same."""
-    return repr(int(value)) if value == int(value) else repr(value)
+    if value == int(value):
+        return repr(int(value))
+    return repr(value)
 
 
 def literal(text: str) -> str:
@@ -225,20 +229,25 @@ def changing_counter(
     metric: Instrument | str, labels: Mapping[str, str], *pieces: tuple[float, int]
 ) -> Series:
     """Return a `counter` of several pieces: growth a step, and steps."""
+    remaining_steps = STEPS - sum(steps for _, steps in pieces)
     value = 0.0
     values = ["0"]
-    for growth, steps in (*pieces, (0.0, STEPS - sum(steps for _, steps in pieces))):
+    for growth, steps in (*pieces, (0.0, remaining_steps)):
         if steps:
             values.append(f"{value + growth:.12g}+{growth:.12g}x{steps - 1}")
             value += growth * steps
-    return Series(
-        metric if isinstance(metric, str) else metric.prometheus_name, labels, " ".join(values)
-    )
+    name = metric if isinstance(metric, str) else metric.prometheus_name
+    return Series(name, labels, " ".join(values))
 
 
 def by(labels: Sequence[str]) -> str:
     """Return the clause that keeps these labels in an aggregation."""
     return f"by ({', '.join(labels)})"
+
+
+def label_text(label: str) -> str:
+    """Return the value of an alert's label, as a template of Prometheus."""
+    return f"{{{{ $labels.{label} }}}}"
 
 
 def _estimate(plan: MonitoringPlan) -> str:
@@ -257,4 +266,5 @@ def _estimate(plan: MonitoringPlan) -> str:
 
 
 def _braces(labels: Mapping[str, str]) -> str:
-    return "{" + ", ".join(f"{name}={quoted(value)}" for name, value in labels.items()) + "}"
+    pairs = [f"{name}={quoted(value)}" for name, value in labels.items()]
+    return "{" + ", ".join(pairs) + "}"

@@ -1,8 +1,9 @@
 """Recording rules that sum the evidence of all processes of a service, and their scenarios.
 
-Each process exports what the bets against an objective gained and lost (`objectives.shared_evidence`).
-A rule keeps the wealth of the gamblers who bet on the verdicts of all processes: what it was, times
-what was gained and lost since the last evaluation, and a gambler for each new verdict.
+Each process exports what the bets against an objective gained and lost
+(`objectives.shared_evidence`). A rule keeps the wealth of the gamblers who bet on the verdicts of
+all processes: what it was, times what was gained and lost since the last evaluation, and a gambler
+for each new verdict.
 """
 
 from __future__ import annotations
@@ -55,10 +56,15 @@ def summing_rules(plan: MonitoringPlan) -> dict[str, str]:
     """Return expressions by recorded names, in the order in which they have to be evaluated."""
     if not is_summed(plan):
         return {}
-    net, run, wealth = (recorded(name) for name in (_NET_GAIN, _RUN_GAIN, WEALTH))
+    net = recorded(_NET_GAIN)
+    run = recorded(_RUN_GAIN)
+    wealth = recorded(WEALTH)
     # One evaluation back and not two.
     last = plan.duration(1.5 * INTERVAL_S, at_least_s=1.5)
-    gained, lost, of_runs, verdicts = map(_since_last, ("gain", "loss", "run_gain", "verdicts"))
+    gained = _since_last("gain")
+    lost = _since_last("loss")
+    of_runs = _since_last("run_gain")
+    verdicts = _since_last("verdicts")
     most = figure(_MOST * plan.breach.false_alarm_every)
     # All counters of a process at one moment, which later rules compare with the last such moment. A
     # scrape may end between two rules, and an evaluation may be missed.
@@ -68,20 +74,21 @@ def summing_rules(plan: MonitoringPlan) -> dict[str, str]:
     seen = (
         f'label_replace({{__name__=~"{counters}"}}, "{_COUNTER}", "$1", "__name__", "{counters}")'
     )
-    return {
-        recorded(_SEEN): seen,
-        net: f"sum {by(_OF_BET)} (\n{gained}\n)\n- sum {by(_OF_BET)} (\n{lost}\n)",
-        # An outage is one piece of evidence, however many processes see it. Their exports spread over
-        # a minute, so of two evaluations one counts.
-        run: f"max {by(_OF_BET)} (\n{of_runs}\n)\nunless max_over_time({run}[{last}]) > 0",
-        wealth: (
-            "clamp_max(\n"
-            f"  (last_over_time({wealth}[{_MEMORY}]) or 0 * {net})\n"
-            f"  * exp(clamp_max({net} + ({run} or 0 * {net}), {figure(MOST_AT_ONCE)}))\n"
-            f"  + on ({', '.join(GROUP)}) group_left () sum {by(GROUP)} (\n{verdicts}\n),\n"
-            f"{most})"
-        ),
-    }
+    net_gain = f"sum {by(_OF_BET)} (\n{gained}\n)\n- sum {by(_OF_BET)} (\n{lost}\n)"
+    # An outage is one piece of evidence, however many processes see it. Their exports spread over a
+    # minute, so of two evaluations one counts.
+    run_gain = f"max {by(_OF_BET)} (\n{of_runs}\n)\nunless max_over_time({run}[{last}]) > 0"
+    before = f"(last_over_time({wealth}[{_MEMORY}]) or 0 * {net})"
+    growth = f"exp(clamp_max({net} + ({run} or 0 * {net}), {figure(MOST_AT_ONCE)}))"
+    new_gamblers = f"group_left () sum {by(GROUP)} (\n{verdicts}\n)"
+    gamblers = (
+        "clamp_max(\n"
+        f"  {before}\n"
+        f"  * {growth}\n"
+        f"  + on ({', '.join(GROUP)}) {new_gamblers},\n"
+        f"{most})"
+    )
+    return {recorded(_SEEN): seen, net: net_gain, run: run_gain, wealth: gamblers}
 
 
 def summed_breach(plan: MonitoringPlan) -> str:
@@ -93,9 +100,9 @@ def summed_breach(plan: MonitoringPlan) -> str:
 def _since_last(counter: str) -> str:
     """Return an expression of what a counter of each process gained since the last evaluation.
 
-    The difference of two samples, not `increase`, which extrapolates: differences add up to what the
-    process counted. A young process that was not seen before, or began anew, has gained all that it
-    has. An older one was away, and what it counted meanwhile is left out.
+    The difference of two samples, not `increase`, which extrapolates: differences add up to what
+    the process counted. A young process that was not seen before, or began anew, has gained all
+    that it has. An older one was away, and what it counted meanwhile is left out.
     """
     seen = f'{recorded(_SEEN)}{{{_COUNTER}="{counter}"}}'
     before = f"last_over_time({seen}[{_MEMORY}] offset 1ms)"
@@ -128,61 +135,36 @@ def summed_scenarios(
     def fleet(job: str, expected: str, *pieces: tuple[float | None, int]) -> Scenario:
         return scenario(job, expected, *_fleet(labels, pieces))
 
+    falling = ((_HEALTHY, well), (_FALLEN, fallen))
+    one_falls = _process(labels, "1", falling)
+    replaced = _fleet(labels, ((_HEALTHY, well), (_FALLEN, half)))
+    replaced += _fleet(labels, ((_FALLEN, half),), prefix="new ", since=STEPS - half + 1)
+    unscraped = _fleet(labels, falling, away=range(STEPS - half - 2, STEPS - half + 3))
+    workers: list[Series] = []
+    for step in range(well + 1, STEPS + 1):
+        workers += _process(labels, f"{step}", ((_FALLEN, 1),), since=step, verdicts=_PROCESSES)
+    returned = _fleet(labels, ((_HEALTHY, STEPS),))
+    returned += _process(
+        labels,
+        "away",
+        ((_FALLEN, 1), (_HEALTHY, 4)),
+        since=STEPS - 4,
+        verdicts=1_000.0,
+        age_s=2 * _MEMORY_S,
+    )
+    short_outage = _fleet(labels, ((_HEALTHY, STEPS - 1), (None, 1)), runs=[STEPS - 1])
     return (
         fleet("eight are well", "", (_HEALTHY, STEPS)),
         fleet("eight at their objective", "", (_OBJECTIVE, STEPS)),
-        fleet("eight fall", fires, (_HEALTHY, well), (_FALLEN, fallen)),
+        fleet("eight fall", fires, *falling),
         fleet("eight fall for half the time", "", (_HEALTHY, well + half), (_FALLEN, half)),
         fleet("eight fell and recovered", "", (_FALLEN, STEPS // 2), (_HEALTHY, STEPS // 2)),
-        scenario(
-            "one of the eight falls",
-            "",
-            *_process(labels, "1", ((_HEALTHY, well), (_FALLEN, fallen))),
-        ),
-        scenario(
-            "eight are replaced in the fall",
-            fires,
-            *_fleet(labels, ((_HEALTHY, well), (_FALLEN, half))),
-            *_fleet(labels, ((_FALLEN, half),), prefix="new ", since=STEPS - half + 1),
-        ),
-        scenario(
-            "not scraped for minutes in the fall",
-            fires,
-            *_fleet(
-                labels,
-                ((_HEALTHY, well), (_FALLEN, fallen)),
-                away=range(STEPS - half - 2, STEPS - half + 3),
-            ),
-        ),
-        scenario(
-            "workers of one export",
-            fires,
-            *(
-                series
-                for step in range(well + 1, STEPS + 1)
-                for series in _process(
-                    labels, f"{step}", ((_FALLEN, 1),), since=step, verdicts=_PROCESSES
-                )
-            ),
-        ),
-        scenario(
-            "an old one comes back",
-            "",
-            *_fleet(labels, ((_HEALTHY, STEPS),)),
-            *_process(
-                labels,
-                "away",
-                ((_FALLEN, 1), (_HEALTHY, 4)),
-                since=STEPS - 4,
-                verdicts=1_000.0,
-                age_s=2 * _MEMORY_S,
-            ),
-        ),
-        scenario(
-            "a short outage in eight",
-            "",
-            *_fleet(labels, ((_HEALTHY, STEPS - 1), (None, 1)), runs=[STEPS - 1]),
-        ),
+        scenario("one of the eight falls", "", *one_falls),
+        scenario("eight are replaced in the fall", fires, *replaced),
+        scenario("not scraped for minutes in the fall", fires, *unscraped),
+        scenario("workers of one export", fires, *workers),
+        scenario("an old one comes back", "", *returned),
+        scenario("a short outage in eight", "", *short_outage),
         _long_outage(plan, labels),
     )
 
@@ -195,13 +177,10 @@ def _long_outage(plan: MonitoringPlan, labels: Mapping[str, str]) -> Scenario:
     needed = math.log(len(BETS) * plan.breach.false_alarm_every / _PROCESSES)
     lasts = 2 * math.ceil(needed / _gain(0.5) / 2)
     pieces = (_HEALTHY, STEPS - lasts), (None, lasts)
-    series = [
-        item
-        for number in range(_PROCESSES)
-        for item in _process(
-            labels, f"{number}", pieces, runs=range(STEPS - lasts + number % 2, STEPS, 2)
-        )
-    ]
+    series: list[Series] = []
+    for number in range(_PROCESSES):
+        runs = range(STEPS - lasts + number % 2, STEPS, 2)
+        series += _process(labels, f"{number}", pieces, runs=runs)
     return scenario("an outage of minutes", "", *series)
 
 
@@ -232,13 +211,11 @@ def _fleet(
     runs: Collection[int] = (),
     away: Collection[int] = (),
 ) -> list[Series]:
-    return [
-        series
-        for number in range(_PROCESSES)
-        for series in _process(
-            labels, f"{prefix}{number}", pieces, since=since, runs=runs, away=away
-        )
-    ]
+    series: list[Series] = []
+    for number in range(_PROCESSES):
+        instance = f"{prefix}{number}"
+        series += _process(labels, instance, pieces, since=since, runs=runs, away=away)
+    return series
 
 
 def _process(
@@ -262,7 +239,9 @@ def _process(
         runs: The steps in which a run of failures begins.
         away: The steps at whose end nothing was scraped.
     """
-    rates = [rate for rate, steps in pieces for _ in range(steps)]
+    rates: list[float | None] = []
+    for rate, steps in pieces:
+        rates += [rate] * steps
 
     def series(metric: Instrument, growth: Sequence[float], more: Mapping[str, str] = {}) -> Series:
         # It begins with what it has after its first step, or at 0 if it was there from the start.
@@ -279,23 +258,22 @@ def _process(
         own = {**labels, "instance": instance, **more}
         return Series(metric.prometheus_name, own, _text([*[None] * since, *seen]))
 
+    counts = [0.0 if rate is None else verdicts for rate in rates]
     failed = [0.0 if rate is None else (1 - rate) * verdicts for rate in rates]
     passed = [0.0 if rate is None else rate * verdicts for rate in rates]
     ages = [age_s + STEP_S * step for step in range(len(rates) + (not since))]
     made = [
         shown(names.METRIC_OBJECTIVE_AGE, ages),
-        series(
-            names.METRIC_OBJECTIVE_VERDICTS, [0.0 if rate is None else verdicts for rate in rates]
-        ),
+        series(names.METRIC_OBJECTIVE_VERDICTS, counts),
     ]
     for bet in BETS:
         gain = _gain(bet)
         loss = _loss(bet)
         of_bet = {_BET: f"{bet:g}"}
-        made += [
-            series(names.METRIC_OBJECTIVE_GAIN, [count * gain for count in failed], of_bet),
-            series(names.METRIC_OBJECTIVE_LOSS, [count * loss for count in passed], of_bet),
-        ]
+        gains = [count * gain for count in failed]
+        losses = [count * loss for count in passed]
+        made.append(series(names.METRIC_OBJECTIVE_GAIN, gains, of_bet))
+        made.append(series(names.METRIC_OBJECTIVE_LOSS, losses, of_bet))
         if runs:
             of_runs = [gain if step in runs else 0.0 for step in range(len(rates))]
             made.append(series(names.METRIC_OBJECTIVE_RUN_GAIN, of_runs, of_bet))
@@ -312,8 +290,12 @@ def _text(samples: Sequence[float | None]) -> str:
         if first is None:
             while end < len(samples) and samples[end] is None:
                 end += 1
-            words += ["stale"] if at else []
-            words += [f"_x{end - at - bool(at)}"] if end - at > bool(at) else []
+            missing = end - at
+            if at:
+                words.append("stale")
+                missing -= 1
+            if missing > 0:
+                words.append(f"_x{missing}")
         else:
             second = samples[end] if end < len(samples) else None
             growth = 0.0 if second is None else second - first
