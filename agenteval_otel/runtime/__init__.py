@@ -1,3 +1,4 @@
-"""What several packages need of the process: fork handling, own randomness, the logger, a bounded
-background thread.
+"""Helpers around the process that several packages use.
+
+Among them are fork handling, own randomness, the logger and a bounded background thread.
 """

@@ -37,27 +37,31 @@ class _Hooks:
         if isinstance(hook, types.MethodType):
             # Not `weakref.WeakMethod`: it can complain on the host's stderr while the interpreter
             # ends.
-            hooks[number] = (
-                weakref.ref(hook.__self__, lambda _: hooks.pop(number, None)),
-                hook.__func__,
-            )
+            owner = weakref.ref(hook.__self__, lambda _: hooks.pop(number, None))
+            hooks[number] = (owner, hook.__func__)
         else:
-            hooks[number] = None, hook
+            hooks[number] = (None, hook)
         return hook
 
     def run(self, *, backwards: bool = False) -> None:
         hooks = list(self._hooks.values())
-        for reference, function in reversed(hooks) if backwards else hooks:
-            owner = None if reference is None else reference()
-            if owner is None and reference is not None:
-                continue
+        if backwards:
+            hooks.reverse()
+        for reference, function in hooks:
+            arguments: tuple[Any, ...] = ()
+            if reference is not None:
+                owner = reference()
+                if owner is None:
+                    continue
+                arguments = (owner,)
             try:
-                function(*(() if reference is None else (owner,)))
+                function(*arguments)
             except Exception as error:  # the other parts are reset nevertheless
                 # By the standard library alone, whose own locks are free in the child.
                 with contextlib.suppress(Exception):
-                    facts = getattr(function, "__qualname__", "?"), type(error).__name__
-                    logging.getLogger("agenteval_otel").warning(_FAILED, *facts)
+                    name = getattr(function, "__qualname__", "?")
+                    error_type = type(error).__name__
+                    logging.getLogger("agenteval_otel").warning(_FAILED, name, error_type)
 
 
 _BEFORE = _Hooks()
@@ -65,12 +69,14 @@ _IN_PARENT = _Hooks()
 _IN_CHILD = _Hooks()
 # Each is a decorator as well. Bound methods are kept by weak reference.
 reset_in_child: Final = _IN_CHILD.add
-"""Have a function called in each forked child, in order; it must not block, start a thread, or take
-locks.
+"""Have a function called in each forked child, in order.
+
+It must not block, start a thread, or take locks.
 """
 before_fork: Final = _BEFORE.add
-"""Have it called in the forking thread, last registered first. It delays the host's fork:
-milliseconds at most.
+"""Have a function called in the forking thread, last registered first.
+
+It delays the host's fork: it may take milliseconds at most.
 """
 after_fork_in_parent: Final = _IN_PARENT.add
 
@@ -83,8 +89,9 @@ if hasattr(os, "register_at_fork"):
 
 
 class ForkSafeLock:
-    """Admits one thread at a time to a block that never waits; always unlocked in a freshly forked
-    child.
+    """Admits one thread at a time to a block that never waits.
+
+    It is always unlocked in a freshly forked child.
     """
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ class LocalNames:
 
     Args:
         names: Names that are right, besides ``localhost``.
-        port: The only right port; None for any, as a forwarded port is.
+        port: The only right port. None allows any, because a forwarded port may be any.
     """
 
     def __init__(self, names: Iterable[str] = (), *, port: int | None = None) -> None:

@@ -23,8 +23,9 @@ _OPTIONAL: Final = re.compile(r"\[([^\]]*)\]")
 
 
 class _Cause:
-    """One event of one part, written at most once a minute; concurrent or nested warnings are left
-    out.
+    """Limits one event of one part to one line a minute.
+
+    Concurrent or nested warnings are left out.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,6 @@
-"""One event loop on one thread, for callers that have none: what belongs to a loop, such as the
-connections of a client, is there again at the next call.
+"""One event loop on one thread, for callers that have none.
+
+What belongs to a loop, such as the connections of a client, is there again at the next call.
 """
 
 from __future__ import annotations

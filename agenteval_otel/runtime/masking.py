@@ -1,5 +1,6 @@
-"""Masking: keeps our own secrets (keys in settings, variables, addresses) out of everything that is
-shown.
+"""Masking keeps our own secrets out of everything that is shown.
+
+The secrets are keys in settings, variables and addresses.
 """
 
 from __future__ import annotations
@@ -15,9 +16,21 @@ _MAX_DEPTH = 64  # beyond what settings may be nested, by twice
 _SHORTEST = 4
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LAST = frozenset(
-    {"password", "passwd", "passphrase", "secret", "token", "authorization", "credential", "credentials", "cookie",
-     "apikey", "headers", "salt"}
-)  # fmt: skip
+    {
+        "password",
+        "passwd",
+        "passphrase",
+        "secret",
+        "token",
+        "authorization",
+        "credential",
+        "credentials",
+        "cookie",
+        "apikey",
+        "headers",
+        "salt",
+    }
+)
 _BEFORE_KEY = frozenset(
     {"api", "private", "access", "secret", "signing", "auth", "license", "sampling"}
 )
@@ -37,12 +50,13 @@ def is_secret(name: str) -> bool:
 
     ``max_tokens`` does not. ``apiKey`` and ``sampling.key`` do.
     """
-    words = [part for part in re.split(r"[^a-z0-9]+", _CAMEL.sub("_", name).lower()) if part]
+    snake_case = _CAMEL.sub("_", name).lower()
+    words = [part for part in re.split(r"[^a-z0-9]+", snake_case) if part]
     if not words:
         return False
-    return words[-1] in _LAST or (
-        words[-1] == "key" and len(words) > 1 and words[-2] in _BEFORE_KEY
-    )
+    if words[-1] in _LAST:
+        return True
+    return len(words) > 1 and words[-1] == "key" and words[-2] in _BEFORE_KEY
 
 
 def mask(value: object, name: str = "") -> Any:
@@ -67,22 +81,25 @@ def _mask(value: Any, secret: bool, depth: int) -> Any:
     if type(value) in (list, tuple, set, frozenset):
         return type(value)(_mask(item, secret, depth + 1) for item in value)
     if secret:
-        return value if value is None or value in ("", b"") or isinstance(value, bool) else MASK
-    return mask_text(value) if type(value) is str and _WHOLE.fullmatch(value) else value
+        is_shown = value is None or value in ("", b"") or isinstance(value, bool)
+        return value if is_shown else MASK
+    if type(value) is str and _WHOLE.fullmatch(value):
+        return mask_text(value)
+    return value
 
 
 def mask_text(text: str) -> str:
     """Mask the users of a text's addresses, their secret parameters and what follows ``Bearer``."""
     if "://" in text:
-        text = _PARAMETER.sub(rf"\1{MASK}", _USER.sub(f"{MASK}@", text))
+        text = _USER.sub(f"{MASK}@", text)
+        text = _PARAMETER.sub(rf"\1{MASK}", text)
     return _SCHEME.sub(rf"\1 {MASK}", text)
 
 
 def mask_known(text: str, secrets: Iterable[str]) -> str:
     """Mask the given secrets wherever they are in the text, and what `mask_text` masks."""
-    for secret in sorted(
-        {secret for secret in secrets if len(secret) >= _SHORTEST}, key=len, reverse=True
-    ):
+    long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST}
+    for secret in sorted(long_enough, key=len, reverse=True):
         text = text.replace(secret, MASK)
     return mask_text(text)
 
@@ -104,16 +121,15 @@ def printable(text: str) -> str:
 
     Invisible characters (controls, line ends, directions) become ``?``.
     """
-    return (
-        text
-        if text.isprintable()
-        else "".join(char if char.isprintable() else "?" for char in text)
-    )
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def split_address(address: str) -> tuple[str, str | None]:
-    """Return an address without its user part, and that part as an ``authorization`` header's
-    value. The value is None if the address had no user part.
+    """Return an address without its user part, and that part as a header's value.
+
+    The header is ``authorization``. The value is None if the address had no user part.
 
     Libraries differ in what they do with ``http://user:password@host``: one sends it, one takes it
     for the host's name.
@@ -123,4 +139,5 @@ def split_address(address: str) -> tuple[str, str | None]:
     user, at, host = authority.rpartition("@")
     if not separator or not at:
         return address, None
-    return f"{scheme}://{host}{slash}{path}", f"Basic {b64encode(unquote(user).encode()).decode()}"
+    credentials = b64encode(unquote(user).encode()).decode()
+    return f"{scheme}://{host}{slash}{path}", f"Basic {credentials}"

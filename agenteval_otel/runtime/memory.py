@@ -1,5 +1,6 @@
-"""What values take in memory, and one bound over everything that waits in this process, with a
-ceiling for each part.
+"""What values take in memory, and one bound over everything that waits in this process.
+
+Each part has a ceiling of its own.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ def most_parsed_bytes(data: bytes | bytearray) -> int:
 
 
 class MemoryPart:
-    """The memory of one part; its ceiling `max_bytes` is not a reservation, and may be changed at
-    any time.
+    """The memory of one part.
+
+    Its ceiling `max_bytes` is not a reservation, and may be changed at any time.
     """
 
     def __init__(self, budget: MemoryBudget, max_bytes: int) -> None:

@@ -1,5 +1,6 @@
-"""Users' regular expressions: searched by RE2 in linear time where it can, else by `regex` within a
-time limit.
+"""Users' regular expressions.
+
+RE2 searches them in linear time if it can, otherwise `regex` does within a time limit.
 
 The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only, and ``$`` without the flag ``m``
 matches at the very end only: RE2 reads them so, for `regex` they are written out.
@@ -101,16 +102,17 @@ def compile_pattern(pattern: str, flags: str = "") -> Pattern:
     import regex
 
     lines = "m" in flags or _INLINE_FLAGS.search(pattern) is not None
+    prefix = f"(?{flags})" if flags else ""
 
     try:
-        source = _rewritten(pattern, _FOR_REGEX, _FOR_REGEX_SETS, lines=lines)
-        backtracking = regex.compile(f"(?{flags}){source}" if flags else source, regex.VERSION0)
+        for_regex = prefix + _rewritten(pattern, _FOR_REGEX, _FOR_REGEX_SETS, lines=lines)
+        backtracking = regex.compile(for_regex, regex.VERSION0)
     except (regex.error, OverflowError, RecursionError, ValueError) as error:
         raise ValueError(f"not a regular expression: {error}") from error
-    source = _rewritten(pattern, _FOR_RE2, _FOR_RE2_SETS, lines=True)
-    source = f"(?{flags}){source}" if flags else source
+    source = prefix + _rewritten(pattern, _FOR_RE2, _FOR_RE2_SETS, lines=True)
     never = _never_linear(pattern)
-    return Pattern(source, backtracking, never or _re2_obstacle(source, pattern), never is not None)
+    obstacle = never or _re2_obstacle(source, pattern)
+    return Pattern(source, backtracking, obstacle, never_linear=never is not None)
 
 
 def check_pattern(pattern: str | None) -> str | None:
@@ -139,13 +141,17 @@ def _rewritten(
         text = token[0]
         if token["set"]:
             members = {"[": r"\[", **in_sets}
-            return "[" + re.sub(
+            written = re.sub(
                 r"(?s)\\.|\[", lambda member: members.get(member[0], member[0]), text[1:]
             )
+            return f"[{written}"
         if token["escape"]:
             return escapes.get(text, text)
         if token["least"] is not None:
-            return "{" + (token["least"] or "0") + token["most"] + "}" if text != "{}" else r"\{\}"
+            if text == "{}":
+                return r"\{\}"
+            least = token["least"] or "0"
+            return "{" + least + token["most"] + "}"
         if token["sign"]:
             if text == "{":
                 return r"\{"
@@ -156,14 +162,18 @@ def _rewritten(
 
 
 def _character(escape: re.Match[str]) -> str:
-    return re.escape(chr(int(escape[1] or escape[2], 16))) if escape[1] or escape[2] else escape[0]
+    digits = escape[1] or escape[2]
+    if not digits:
+        return escape[0]
+    return re.escape(chr(int(digits, 16)))
 
 
 def _never_linear(pattern: str) -> str | None:
     for token in _TOKENS.finditer(pattern):
         if token["look"]:
             return f"looking around, {token[0]}...)"
-        if token["reference"] or (token["escape"] and token[0][1] in "123456789g"):
+        is_group_escape = token["escape"] and token[0][1] in "123456789g"
+        if token["reference"] or is_group_escape:
             return "a reference to a group"
     return None
 
@@ -208,9 +218,9 @@ def _automaton(source: str) -> Any:
         return engine.compile(source, options)
     except engine.error as error:
         reason = error.args[0] if error.args else ""
-        raise ValueError(
-            f"RE2: {reason.decode(errors='replace') if isinstance(reason, bytes) else reason}"
-        ) from None
+        if isinstance(reason, bytes):
+            reason = reason.decode(errors="replace")
+        raise ValueError(f"RE2: {reason}") from None
 
 
 @reset_in_child

@@ -26,8 +26,9 @@ THREAD: Final = _OfThread()
 
 
 class EvaluationScope(int):
-    """One evaluation under way, `over` once it is settled; handed down as ``True`` to the `daemon`
-    of its threads.
+    """One evaluation under way, `over` once it is settled.
+
+    It is handed down to the `daemon` of its threads, where it stands for ``True``.
     """
 
     def __new__(cls) -> EvaluationScope:
@@ -58,8 +59,8 @@ class EvaluationThread(threading.Thread):
     """A daemon thread of ours on which evaluators run.
 
     Attributes:
-        beat: Monotonic seconds of the last sign of life; later than now while a step with a time
-            limit of its own runs.
+        beat: Monotonic seconds of the last sign of life. It is later than now while a step with a
+            time limit of its own runs.
     """
 
     beat = 0.0

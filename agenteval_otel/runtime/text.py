@@ -1,5 +1,7 @@
-"""Text helpers: Unicode normalization in linear time, and regular expressions that are compiled
-when first used.
+"""Text helpers.
+
+Among them are Unicode normalization in linear time, and regular expressions that are compiled when
+first used.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ def composed(text: str, form: Literal["NFC", "NFKC"] = "NFC") -> str:
     Python sorts the marks of a character in quadratic time: a quarter of a megabyte of them would
     take minutes.
     """
-    return (
-        text if text.isascii() else unicodedata.normalize(form, _long_mark_runs().sub(r"\1", text))
-    )
+    if text.isascii():
+        return text
+    shortened = _long_mark_runs().sub(r"\1", text)
+    return unicodedata.normalize(form, shortened)
 
 
 def sanitise(text: str) -> str:
@@ -53,8 +56,13 @@ def brief(text: str, limit: int) -> str:
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the rows as lines, with columns of one width. The last column is not padded."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
-    return ["  ".join([*map(str.ljust, row, widths), row[-1]]).rstrip() for row in rows]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in columns[:-1]]
+    lines: list[str] = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=True)]
+        lines.append("  ".join([*cells, row[-1]]).rstrip())
+    return lines
 
 
 @lru_cache(maxsize=1)
@@ -83,7 +91,7 @@ class _LazyPattern:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON, for `json.loads`. Raises `ValueError` where a key comes twice."""
+    """Return an object of JSON, for `json.loads`. Raises `ValueError` if a key comes twice."""
     mapping: dict[str, Any] = {}
     for key, value in pairs:
         if key in mapping:

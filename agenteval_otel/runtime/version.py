@@ -14,8 +14,6 @@ def scope_version() -> str:
     """
     try:
         return importlib.metadata.version("agenteval-otel")
-    except (
-        ImportError,
-        OSError,
-    ):  # without the right to read it, not even the module that reads it is imported
+    except (ImportError, OSError):
+        # Without the right to read it, not even the module that reads it is imported.
         return ""

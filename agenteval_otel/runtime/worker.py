@@ -1,5 +1,6 @@
-"""A background worker: a thread of ours that runs jobs in order; and an event loop for such a
-thread.
+"""A background worker, which is a thread of ours that runs jobs in order.
+
+There is an event loop for such a thread too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ _END: Final = False
 
 
 class Worker:
-    """Runs jobs, one at a time, on a daemon thread that the first job starts and that ends when it
-    has been idle.
+    """Runs jobs, one at a time, on a daemon thread.
+
+    The first job starts the thread. The thread ends when it has been idle.
 
     At most `max_waiting` jobs wait: a further one is refused and logged. Whatever a job raises is
     logged by its type.
@@ -131,9 +133,8 @@ class Worker:
         try:
             for thread in threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
-        except (
-            RuntimeError
-        ):  # by a job, or by a signal handler while the thread starts: neither can wait for it
+        except RuntimeError:
+            # By a job, or by a signal handler while the thread starts: neither can wait for it.
             return False
         return not any(thread.is_alive() for thread in threads)
 
@@ -169,8 +170,9 @@ class Worker:
 
 
 class Flusher:
-    """Runs `flush` on its own thread with a time limit, even if `flush` ignores its own; one at a
-    time.
+    """Runs `flush` on its own thread with a time limit, even if `flush` ignores its own.
+
+    It runs one flush at a time.
     """
 
     def __init__(self, flush: Callable[[], bool]) -> None:
@@ -191,7 +193,8 @@ class Flusher:
         if not self._worker.close(timeout_s):
             return False
         self._worker.submit(lambda: results.append(self._flush()))
-        return self._worker.close(deadline - time.monotonic()) and results == [True]
+        is_done = self._worker.close(deadline - time.monotonic())
+        return is_done and results == [True]
 
 
 def settle(future: Future[T], work: Callable[[], T]) -> None:
@@ -207,8 +210,9 @@ def settle(future: Future[T], work: Callable[[], T]) -> None:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop. Raise `OSError` if no descriptor is left: a half-built loop would write
-    to stderr.
+    """Return an event loop.
+
+    Raise `OSError` if no descriptor is left: a half-built loop would write to stderr.
     """
     with selectors.DefaultSelector():
         for end in socket.socketpair():
