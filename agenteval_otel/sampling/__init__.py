@@ -16,7 +16,21 @@ from agenteval_otel.sampling.rules import (
 )
 
 __all__ = [
-    "AgentSampler", "AnnotationSampler", "AnswerFacts", "ConversationSampler", "ErrorSampler", "Escalation",
-    "FirstOfSampler", "FunctionSampler", "PatternSampler", "RateLimitSampler", "RatioSampler", "ResultSampler",
-    "RuleSampler", "Sampler", "SamplingContext", "SamplingDecision", "SlowSampler",
-]  # fmt: skip
+    "AgentSampler",
+    "AnnotationSampler",
+    "AnswerFacts",
+    "ConversationSampler",
+    "ErrorSampler",
+    "Escalation",
+    "FirstOfSampler",
+    "FunctionSampler",
+    "PatternSampler",
+    "RateLimitSampler",
+    "RatioSampler",
+    "ResultSampler",
+    "RuleSampler",
+    "Sampler",
+    "SamplingContext",
+    "SamplingDecision",
+    "SlowSampler",
+]

@@ -36,9 +36,9 @@ class SamplingContext(NamedTuple):
         randomness: Uniform in [0, 2^64).
         answer: None before the handler has run.
         evaluation_input: None until the background thread has built it.
-        memo: Decisions that must be made once a call (a rate limit's), kept between `decide` calls;
+        memo: Decisions that must be made once a call (a rate limit's), kept between `decide` calls.
             None without.
-        results: Those of the first stage's evaluators; None before that, and where there are no
+        results: Those of the first stage's evaluators. None before that, and where there are no
             stages.
         key: Makes numbers of further ids, such as a conversation's.
     """
@@ -56,9 +56,9 @@ class Sampler(Component, contract="sampler"):
     """Decides which responses are evaluated. Implement `decide`.
 
     It decides up to three times about a call: on the caller's thread before the handler runs and
-    after the answer, and on the background thread with the evaluation input; again only while its
-    decision says ``settled=False``. On the caller's thread it must not block; what it raises is
-    counted.
+    after the answer, and on the background thread with the evaluation input. It decides again only
+    while its decision says ``settled=False``. On the caller's thread it must not block. What it
+    raises is counted.
 
     Attributes:
         own_randomness: It replaces the response's randomness by its own, so it cannot be a member

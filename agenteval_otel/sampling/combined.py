@@ -30,14 +30,15 @@ _UNSETTLED = tuple(
 
 
 class FirstOfSampler(Sampler, type="first_of"):
-    """The first member that applies decides: rules from the most to the least important, a ratio as
-    the last. So
+    """Decides by the first member that applies.
+
+    List rules from the most to the least important, and a ratio as the last. So
     ``[{type: error}, {type: slow, above_s: 5, ratio: 0.5}, {type: ratio, ratio: 0.05}]`` evaluates
     every failure, half of the slow answers and one in twenty of the rest. With the largest ratio
     first it samples what any member samples.
 
     Attributes:
-        samplers: The members, in order; instances or ``{type: ...}`` mappings.
+        samplers: The members, in order: instances or ``{type: ...}`` mappings.
     """
 
     keeps_memo: ClassVar[bool] = True
@@ -55,12 +56,11 @@ class FirstOfSampler(Sampler, type="first_of"):
             lambda item, path: resolve(Sampler, item, path=path), value, path="samplers"
         )
         for index, member in enumerate(members):
-            expect_before_results(member, path=f"samplers[{index}]")
+            path = f"samplers[{index}]"
+            expect_before_results(member, path=path)
             if member.own_randomness:
                 wrong = f"{member.type!r} has its own randomness, and probabilities of different ones do not nest"
-                raise ConfigurationError(
-                    f"{wrong}: put the first_of inside of it", path=f"samplers[{index}]"
-                )
+                raise ConfigurationError(f"{wrong}: put the first_of inside of it", path=path)
         return members
 
     @cached_property
@@ -70,8 +70,14 @@ class FirstOfSampler(Sampler, type="first_of"):
 
     @property
     def least_probability(self) -> float | None:
-        known = [member.least_probability for member in self.samplers]
-        return None if None in known else min(filter(None, known), default=0.0)
+        above_0: list[float] = []
+        for member in self.samplers:
+            least = member.least_probability
+            if least is None:
+                return None
+            if least:
+                above_0.append(least)
+        return min(above_0, default=0.0)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         waiting = False
@@ -82,7 +88,8 @@ class FirstOfSampler(Sampler, type="first_of"):
             if not decision.settled:
                 # Whichever of those that wait turns out to decide: if all of them sample, it is
                 # known already.
-                waiting, surely = True, surely and decision.sampled
+                waiting = True
+                surely = surely and decision.sampled
             if decision.applies:
                 last = decision
                 break
@@ -99,16 +106,18 @@ def _once(
         return decide(context)
     kept = context.memo.get(id(decide))
     if kept is None:
-        kept = context.memo[id(decide)] = decide(context)
+        kept = decide(context)
+        context.memo[id(decide)] = kept
     return kept
 
 
 class ConversationSampler(Sampler, type="conversation"):
-    """Samples conversations instead of single responses: all turns or none; decided after the
-    answer, by the id.
+    """Samples conversations instead of single responses: all turns or none.
+
+    It is decided after the answer, by the id.
 
     The randomness is made from the conversation's id with the key of sampling, so processes with
-    the same key decide alike. The id is that of `annotate`, else the argument of that name; a
+    the same key decide alike. The id is that of `annotate`, else the argument of that name. A
     response without an id has its trace's randomness.
 
     Attributes:
@@ -125,11 +134,9 @@ class ConversationSampler(Sampler, type="conversation"):
     @field_validator("sampler", mode="before")
     @classmethod
     def _sampler(cls, value: object) -> Any:
-        return (
-            None
-            if value is None
-            else expect_before_results(resolve(Sampler, value, path="sampler"), path="sampler")
-        )
+        if value is None:
+            return None
+        return expect_before_results(resolve(Sampler, value, path="sampler"), path="sampler")
 
     @cached_property
     def _inner(self) -> Sampler:

@@ -38,17 +38,17 @@ from agenteval_otel.sampling.rules import RuleSampler
 
 
 class Escalation(BaseModel, metaclass=FriendlyErrors):
-    """Inexpensive evaluators run first; their results decide which answers the others see.
+    """Inexpensive evaluators run first. Their results decide which answers the others see.
 
     Attributes:
         baseline_rate: Share of the answers, 0 to 1, that is escalated regardless of the rules. With
             0, answers that match no rule are never escalated, so the sampling probability is
             unknown.
         rules: Samplers that are rules: ``result``, ``slow``, ``error``, ``pattern``, ``agent``,
-            ``annotation``, ``function``. Each has a ratio, 1 when left out; of the rules that
+            ``annotation``, ``function``. Each has a ratio, 1 when left out. Of the rules that
             match, the largest ratio applies.
-        criteria: The criteria whose evaluators run second; by default those of all evaluators that
-            call a model.
+        criteria: The criteria whose evaluators run second. By default they are those of all
+            evaluators that call a model.
     """
 
     model_config = ConfigDict(
@@ -81,8 +81,9 @@ class Escalation(BaseModel, metaclass=FriendlyErrors):
 
 
 class EscalationDecider:
-    """Decides whether one answer is escalated: before the first stage and, if still open, again
-    after it.
+    """Decides whether one answer is escalated.
+
+    It decides before the first stage and, if still open, again after it.
 
     A rule that raises is ignored and listed in `broken`. `randomness` is what sampled the answer,
     in [0, 2^64).
@@ -102,7 +103,8 @@ class EscalationDecider:
             evaluation_input.agent or "", second, evaluation_input=evaluation_input, key=key
         )
         self._open: Sequence[Sampler] = escalation.rules
-        self._rate = rate = escalation.baseline_rate
+        rate = escalation.baseline_rate
+        self._rate = rate
         self._known = [SamplingDecision(second < threshold_of(rate), rate, BASELINE)]
         self.broken: list[tuple[str, BaseException]] = []
 
@@ -170,7 +172,8 @@ def _load_rule(value: object, path: str) -> Sampler:
     rule = resolve(Sampler, value, path=path)
     if isinstance(rule, RuleSampler):
         return rule
-    known = sorted(name for name, kind in Sampler.registry.items() if issubclass(kind, RuleSampler))
+    rules = [name for name, kind in Sampler.registry.items() if issubclass(kind, RuleSampler)]
+    known = sorted(rules)
     raise ConfigurationError(f"{rule.type!r} is no rule; known: {', '.join(known)}", path=path)
 
 
@@ -182,10 +185,10 @@ class ResultSampler(RuleSampler, type="result"):
     Attributes:
         labels: Labels of scored results, such as ``fail``.
         below: Normalized score, 0 to 1 and higher is better, below which it matches.
-        above: Normalized score above which it matches; with `below` the range between the two.
+        above: Normalized score above which it matches. With `below` the range between the two.
         failed: An evaluator broke: it raised, or took too long.
         disagreement: One result passes and another one fails.
-        criteria: Whose results count, by the criterion's name; all of the first stage when empty.
+        criteria: Whose results count, by the criterion's name. All of the first stage when empty.
     """
 
     needs_results: ClassVar[bool] = True
@@ -220,22 +223,23 @@ class ResultSampler(RuleSampler, type="result"):
     def matches(self, context: SamplingContext) -> bool | None:
         if context.results is None:
             return None
-        results = [
-            item
-            for item in context.results
-            if not self.criteria or item.criterion_name in self.criteria
-        ]
-        scored = [result for result in results if result.status == "scored"]
-        scores = [
-            result.normalized
-            for result in scored
-            if result.normalized is not None and self._has_range
-        ]
+        verdicts: set[bool | None] = set()
+        for result in context.results:
+            if self.criteria and result.criterion_name not in self.criteria:
+                continue
+            status = result.status
+            if status == "failed" and self.failed:
+                return True
+            if status != "scored":
+                continue
+            if result.label in self.labels or self._is_in_range(result.normalized):
+                return True
+            verdicts.add(result.passed)
+        return self.disagreement and {True, False} <= verdicts
+
+    def _is_in_range(self, score: float | None) -> bool:
+        if score is None or not self._has_range:
+            return False
         above = -1.0 if self.above is None else self.above
         below = 2.0 if self.below is None else self.below
-        return (
-            any(result.label in self.labels for result in scored)
-            or any(above < score < below for score in scores)
-            or (self.failed and any(result.status == "failed" for result in results))
-            or (self.disagreement and {True, False} <= {result.passed for result in scored})
-        )
+        return above < score < below

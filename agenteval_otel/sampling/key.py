@@ -1,8 +1,10 @@
-"""The key of sampling: from what others can choose (ids, texts) it makes numbers that they cannot
-foresee.
+"""The key of sampling.
 
-A client that knows the randomness of an id can choose ids that are always evaluated, or never. So it
-is a keyed hash. Processes with the same `sampling.key` decide alike, and know each other's marks.
+From what others can choose (ids, texts) it makes numbers that they cannot foresee.
+
+A client that knows the randomness of an id can choose ids that are always evaluated, or never. So
+it is a keyed hash. Processes with the same `sampling.key` decide alike, and know each other's
+marks.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ _HIGH: Final = 1 << 127
 
 
 class SamplingKey:
-    """Makes numbers and marks of ids; never changes, and never shows its secret.
+    """Makes numbers and marks of ids. Never changes, and never shows its secret.
 
     `of_trace` runs on the caller's thread for every call: two rounds of multiplication, a third of
     BLAKE2b's time. Each round's product is kept whole, so that high bits of an id reach all bits of
@@ -25,7 +27,7 @@ class SamplingKey:
     the numbers.
 
     Args:
-        secret: Any bytes; those of `sampling.key`, or random ones.
+        secret: Any bytes: those of `sampling.key`, or random ones.
         is_set: It comes from the settings, so other processes may have it too.
 
     Attributes:

@@ -19,8 +19,9 @@ _HEADROOM = 0.8
 
 
 class ThresholdRule(NamedTuple):
-    """A sampler that depends on randomness alone: it samples below `threshold`, with the decision
-    `sampled`.
+    """A sampler that depends on randomness alone.
+
+    It samples below `threshold`, with the decision `sampled`.
     """
 
     threshold: int
@@ -31,7 +32,7 @@ class RatioSampler(Sampler, type="ratio"):
     """Evaluates a fixed share of the responses.
 
     Attributes:
-        ratio: Share in [0, 1]; also the probability that is recorded.
+        ratio: Share in [0, 1]. Also the probability that is recorded.
     """
 
     ratio: float = Field(default=1.0, ge=0, le=1)
@@ -75,7 +76,7 @@ class RateLimitSampler(Sampler, type="rate_limit"):
     Attributes:
         max_per_s: Ceiling per second, at least 1.
         ratio: Share in [0, 1] that is evaluated while the traffic stays below the ceiling.
-        clock: Monotonic seconds; a parameter so that tests own the time.
+        clock: Monotonic seconds. A parameter so that tests own the time.
     """
 
     counts_calls: ClassVar[bool] = True
@@ -117,8 +118,8 @@ class _Window:
     """What one second knows: the ratio in force, the traffic so far and the tickets left."""
 
     def __init__(self, max_per_s: int, ratio: float, *, seen_before: int) -> None:
-        crowded = seen_before * ratio > max_per_s
-        ratio = min(ratio, _HEADROOM * max_per_s / seen_before) if crowded else ratio
+        if seen_before * ratio > max_per_s:
+            ratio = min(ratio, _HEADROOM * max_per_s / seen_before)
         self.seen = 0
         self.tickets = itertools.count()
         self.threshold = threshold_of(ratio)

@@ -1,4 +1,6 @@
-"""Sampling by rule: errors, slow answers, certain agents, what a pattern or a function finds in the
+"""Sampling by rule.
+
+Rules match errors, slow answers, certain agents, and what a pattern or a function finds in the
 answer.
 
 What needs the content is decided on the background thread: every such call takes a place in the
@@ -39,8 +41,10 @@ class RuleSampler(Sampler):
 
     @cached_property
     def _decisions(self) -> dict[bool | None, tuple[SamplingDecision, SamplingDecision]]:
-        """Return the decisions by what `matches` says, for randomness not below and below the
-        threshold. They are built once: every call asks.
+        """Return the decisions by what `matches` says.
+
+        Each pair is for randomness not below and below the threshold. They are built once: every
+        call asks.
         """
         yes = SamplingDecision(True, self.ratio, self.type)
         no_say = SamplingDecision(False, None, self.type, applies=False)
@@ -71,7 +75,7 @@ class AgentSampler(RuleSampler, type="agent"):
     """Samples a share of certain agents' responses.
 
     Attributes:
-        agents: Names, with ``*`` and ``?`` as wildcards; upper and lower case differ.
+        agents: Names, with ``*`` and ``?`` as wildcards. Upper and lower case differ.
     """
 
     agents: ListOf[str] = Field(min_length=1)
@@ -88,7 +92,7 @@ class ErrorSampler(RuleSampler, type="error"):
     """Samples a share of the calls that raised.
 
     Attributes:
-        types: Class names of the exceptions that count, such as ``TimeoutError``; all of them when
+        types: Class names of the exceptions that count, such as ``TimeoutError``. All of them when
             empty.
     """
 
@@ -98,7 +102,9 @@ class ErrorSampler(RuleSampler, type="error"):
         answer = context.answer or _recorded(context)
         if answer is None:
             return None
-        return answer.error_type is not None and (not self.types or answer.error_type in self.types)
+        if answer.error_type is None:
+            return False
+        return not self.types or answer.error_type in self.types
 
 
 class PatternSampler(RuleSampler, type="pattern"):
@@ -106,7 +112,7 @@ class PatternSampler(RuleSampler, type="pattern"):
 
     Attributes:
         pattern: A regular expression, as in `RuleBased`, without looking around and without
-            references to groups. With the extra ``re2`` most are searched in linear time; a search
+            references to groups. With the extra ``re2`` most are searched in linear time. A search
             that takes longer than 0.1 s is stopped and counted, and the response is not evaluated.
         flags: Any of ``i``, ``m`` and ``s``.
         field: Where to look: ``response``, ``prompt``, or a path below ``context``.
@@ -157,7 +163,7 @@ class AnnotationSampler(RuleSampler, type="annotation"):
     Attributes:
         name: ``gen_ai.prompt.name``, ``gen_ai.prompt.version``,
             ``deployment.environment.name``, ``user.id`` or the key of a tag.
-        values: As spans have them (a user's id hashed), with ``*`` and ``?`` as wildcards; upper
+        values: As spans have them (a user's id hashed), with ``*`` and ``?`` as wildcards. Upper
             and lower case differ.
     """
 
@@ -181,25 +187,26 @@ class AnnotationSampler(RuleSampler, type="annotation"):
 
 
 def annotated_attribute(name: str, *, path: str) -> str:
-    """Return the attribute of an annotation, by itself, by `annotate`'s keyword or by the key of a
-    tag.
+    """Return the attribute of an annotation.
+
+    It is named by itself, by `annotate`'s keyword or by the key of a tag.
 
     Raises:
         ConfigurationError: The name is no slug, is so near to the name of another annotation that
             it is taken for a mistake, or begins with ``agenteval`` or ``gen_ai``.
     """
     attribute = FORMER_NAMES.get(name, ANNOTATIONS.get(name, name))
+    if attribute in ANNOTATIONS.values():
+        return attribute
     key = attribute.removeprefix(TAG)
-    if attribute in ANNOTATIONS.values() or (key != attribute and CRITERION_NAME.fullmatch(key)):
+    if key != attribute and CRITERION_NAME.fullmatch(key):
         return attribute
     near = suggestion(name, [*ANNOTATIONS.values(), *ANNOTATIONS])
-    if (
-        near
-        or not CRITERION_NAME.fullmatch(name)
-        or name.partition(".")[0] in ("agenteval", "gen_ai")
-    ):
+    is_slug = CRITERION_NAME.fullmatch(name) is not None
+    namespace, _, _ = name.partition(".")
+    if near or not is_slug or namespace in ("agenteval", "gen_ai"):
         known = f"known: {', '.join(ANNOTATIONS.values())}, and the keys of tags"
-        also = f" (a tag of this key: {TAG}{name})" if CRITERION_NAME.fullmatch(name) else ""
+        also = f" (a tag of this key: {TAG}{name})" if is_slug else ""
         raise ConfigurationError(f"no annotation {name!r}{near}; {known}{also}", path=path)
     return TAG + name
 

@@ -1,5 +1,6 @@
-"""What a trace says of sampling: its randomness, the unit (the trace, or each call by itself), and
-the share upstream.
+"""What a trace says of sampling.
+
+This is its randomness, the unit (the trace, or each call by itself), and the share upstream.
 
 All calls of a trace share its randomness, a keyed hash of the trace id: the senders of requests
 choose ids and trace states, and must not choose what is evaluated, or what weight it has. Where
@@ -58,10 +59,10 @@ class SamplingSettings(BaseModel, metaclass=FriendlyErrors):
             alike, and know each other's evaluations. By default it is random in each process.
         only_recorded: Evaluate only calls whose current span is recorded, where the application
             samples traces by head. Other calls count as ``not_recorded``.
-        upstream_ratio: Share of all responses, above 0 to 1, that reaches this process; 1 without
-            upstream sampling. Left out, it is taken from ``ot=th`` in a trusted trace state;
-            without that it is unknown.
-        upstream_attribute: Name of the attribute of the evaluated span that carries this share; it
+        upstream_ratio: Share of all responses, above 0 to 1, that reaches this process. It is 1
+            without upstream sampling. Left out, it is taken from ``ot=th`` in a trusted trace
+            state. Without that it is unknown.
+        upstream_attribute: Name of the attribute of the evaluated span that carries this share. It
             overrides `upstream_ratio`.
         upstream_least: The least probability that is believed of others. An answer with a smaller
             one has an unknown probability, and no weight.
@@ -109,14 +110,23 @@ def _trace_state(span_context: SpanContext) -> dict[str, str]:
     """Return the fields of the ``ot`` entry in the trace state: ``th`` and ``rv``."""
     state = span_context.trace_state
     entry = state.get("ot") if state else None
-    return dict(part.split(":", 1) for part in entry.split(";") if ":" in part) if entry else {}
+    fields: dict[str, str] = {}
+    if entry:
+        for part in entry.split(";"):
+            name, colon, value = part.partition(":")
+            if colon:
+                fields[name] = value
+    return fields
 
 
 def _random_value(span_context: SpanContext, fields: dict[str, str]) -> int:
     """Return the conventions' randomness R in [0, 2^56): ``rv``, else the id's last 56 bits."""
     stated = fields.get("rv", "")
-    value = _hexadecimal(stated) if len(stated) == _DIGITS else None
-    return span_context.trace_id & _LOW_56 if value is None else value
+    if len(stated) == _DIGITS:
+        value = _hexadecimal(stated)
+        if value is not None:
+            return value
+    return span_context.trace_id & _LOW_56
 
 
 def _hexadecimal(digits: str) -> int | None:
@@ -124,12 +134,15 @@ def _hexadecimal(digits: str) -> int | None:
 
     Return None for other text.
     """
-    return int(digits.ljust(_DIGITS, "0"), 16) if _HEXADECIMAL.fullmatch(digits) else None
+    if _HEXADECIMAL.fullmatch(digits) is None:
+        return None
+    return int(digits.ljust(_DIGITS, "0"), 16)
 
 
 def head_ratio_of(provider: Any) -> float | None:
-    """Return the share of the traces that a tracer provider records, if its sampler is the SDK's by
-    ratio. Return None for other samplers.
+    """Return the share of the traces that a tracer provider records.
+
+    Its sampler has to be the SDK's by ratio. Return None for other samplers.
     """
     try:
         match = _RATIO.match(provider.sampler.get_description())
@@ -139,12 +152,12 @@ def head_ratio_of(provider: Any) -> float | None:
 
 
 class CallRandomness:
-    """Gives each call its own number in [0, 2^64): the key's of trace, span and the calls before it
-    in that span.
+    """Gives each call its own number in [0, 2^64).
 
-    The first call of a span has the same number in every process with the same key. Of more than
-    1,024 spans at once the oldest is forgotten, and its next call counts as its first. Any thread;
-    raises nothing.
+    The key makes it from trace, span and the number of calls before it in that span. The first call
+    of a span has the same number in every process with the same key. Of more than 1,024 spans at
+    once the oldest is forgotten, and its next call counts as its first. Usable from any thread.
+    Raises nothing.
     """
 
     def __init__(self, key: SamplingKey) -> None:
@@ -166,7 +179,7 @@ class CallRandomness:
 
 
 class CallSampling:
-    """How a handler's calls are decided on as they begin; read on the caller's thread.
+    """Holds how a handler's calls are decided on as they begin. Read on the caller's thread.
 
     A call whose randomness is below `threshold` gets the decision `sampled`, every other call is
     unsampled. If the sampler must be asked, `sampled` is None, and the threshold is above every
@@ -227,7 +240,10 @@ class CallSampling:
 
 
 class CallsPerTrace:
-    """Counts the sampled calls of each handler in each of the last 1,024 traces; for one thread."""
+    """Counts the sampled calls of each handler in each of the last 1,024 traces.
+
+    Used by one thread only.
+    """
 
     def __init__(self) -> None:
         # Handlers with more than eight in one trace, the latest 1,024.
@@ -245,7 +261,8 @@ class CallsPerTrace:
             return False
         calls = self._calls
         key = (agent, trace_id)
-        count = calls[key] = calls.pop(key, 0) + 1
+        count = calls.pop(key, 0) + 1
+        calls[key] = count
         if len(calls) > _MAX_KNOWN:
             calls.popitem(last=False)
         if count <= _MAX_CALLS_PER_TRACE:
@@ -263,7 +280,7 @@ class Upstream(NamedTuple):
         probability: None where nothing is known of such a choice.
         same_randomness: It was made by the randomness of the choice here: the two nest instead of
             multiplying.
-        unknown: Why the answer's probability is unknown; empty where it is known.
+        unknown: Why the answer's probability is unknown. Empty where it is known.
     """
 
     probability: float | None = None
@@ -271,8 +288,9 @@ class Upstream(NamedTuple):
     unknown: str = ""
 
     def applied(self, probability: float | None) -> float | None:
-        """Multiply by the upstream probability: from "given that it reached us" to "of all
-        responses".
+        """Multiply by the upstream probability.
+
+        This leads from "given that it reached us" to "of all responses".
         """
         if self.unknown:
             return None
@@ -329,10 +347,8 @@ def _of_trace_state(
     span_context: SpanContext, fields: dict[str, str], *, by_trace: bool
 ) -> Upstream:
     threshold = _hexadecimal(fields["th"])
-    if (
-        threshold is None
-        or not span_context.trace_flags.sampled
-        or _random_value(span_context, fields) < threshold
-    ):
+    if threshold is None or not span_context.trace_flags.sampled:
+        return Upstream(unknown=UPSTREAM_NOT_KEPT)
+    if _random_value(span_context, fields) < threshold:
         return Upstream(unknown=UPSTREAM_NOT_KEPT)
     return Upstream(of_threshold(threshold), by_trace)
