@@ -1,5 +1,6 @@
-"""Erasing from what the sidecar was sent: requests in its journal, and the body of
-``POST /v1/erase``.
+"""Erasure from the requests in the sidecar's journal.
+
+The body of ``POST /v1/erase``, which asks for an erasure, is read here too.
 """
 
 from __future__ import annotations
@@ -53,18 +54,16 @@ def erase_from_journal(
     for segment in segments:
         for entry in journal.requests(segment):
             request = _request_of(entry, messages)
-            traces.update(
-                trace
-                for trace, is_concerned in _traces_of(entry.kind, request, erasure)
-                if is_concerned
-            )
+            for trace, is_concerned in _traces_of(entry.kind, request, erasure):
+                if is_concerned:
+                    traces.add(trace)
     try:
         for segment in segments:
-            changed = {
-                entry.number: data
-                for entry in journal.requests(segment)
-                if (data := _without(entry, messages, erasure, traces)) is not None
-            }
+            changed: dict[int, bytes] = {}
+            for entry in journal.requests(segment):
+                data = _without(entry, messages, erasure, traces)
+                if data is not None:
+                    changed[entry.number] = data
             if changed:
                 with turn:
                     journal.rewrite(segment, changed)
@@ -97,16 +96,13 @@ def _without(
     request = _request_of(entry, messages)
     is_changed = bool(entry.data) and not request.ByteSize()
     for items in _items(entry.kind, request):
-        # A log record without a trace is checked alone.
-        kept = [
-            item
-            for item in items
-            if not (
-                trace in traces
-                if (trace := _trace_of(item))
-                else _is_concerned(entry.kind, item, erasure)
-            )
-        ]
+        kept = []
+        for item in items:
+            trace = _trace_of(item)
+            # A log record without a trace is checked alone.
+            is_erased = trace in traces if trace else _is_concerned(entry.kind, item, erasure)
+            if not is_erased:
+                kept.append(item)
         if len(kept) < len(items):
             is_changed = True
             del items[:]
@@ -124,9 +120,14 @@ def keep_traces(kind: int, request: Any, traces: Collection[int]) -> None:
 
 def _items(kind: int, request: Any) -> Iterator[Any]:
     """Yield the lists of spans, or of log records."""
-    for group in request.resource_spans if kind == TRACES else request.resource_logs:
-        for scope in group.scope_spans if kind == TRACES else group.scope_logs:
-            yield scope.spans if kind == TRACES else scope.log_records
+    if kind == TRACES:
+        for resource_spans in request.resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                yield scope_spans.spans
+    else:
+        for resource_logs in request.resource_logs:
+            for scope_logs in resource_logs.scope_logs:
+                yield scope_logs.log_records
 
 
 def _trace_of(item: Any) -> int:

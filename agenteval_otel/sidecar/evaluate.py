@@ -97,7 +97,8 @@ class Evaluations:
 
     async def reply(self, body: bytes | bytearray, encoding: str) -> str | Refusal:
         """Return the result as JSON, or why there is none."""
-        if (refusal := self.refusal) is not None:  # since the body began
+        refusal = self.refusal
+        if refusal is not None:  # since the body began
             return refusal
         request = await self.room.run(partial(checked, body, encoding))
         if isinstance(request, Refusal):

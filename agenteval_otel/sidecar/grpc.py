@@ -64,7 +64,7 @@ class GrpcReceiver:
     Args:
         intake: Takes what was decoded.
         decoding: Bounds what waits to be decoded.
-        why_not: Says why the health service says `NOT_SERVING`; None: it says `SERVING`.
+        why_not: Says why the health service says `NOT_SERVING`. None: it says `SERVING`.
     """
 
     def __init__(
@@ -133,12 +133,11 @@ class GrpcReceiver:
                 return int(self._server.add_insecure_port(address))
             key = Path(settings.key or "").read_bytes()
             chain = Path(settings.certificate).read_bytes()
-            client_ca = (
-                None if settings.client_ca is None else Path(settings.client_ca).read_bytes()
-            )
-            credentials = grpc.ssl_server_credentials(
-                [(key, chain)], client_ca, client_ca is not None
-            )
+            client_ca = None
+            if settings.client_ca is not None:
+                client_ca = Path(settings.client_ca).read_bytes()
+            needs_client = client_ca is not None
+            credentials = grpc.ssl_server_credentials([(key, chain)], client_ca, needs_client)
             return int(self._server.add_secure_port(address, credentials))
         except RuntimeError:
             raise cannot_bind("grpc_port", address) from None
@@ -153,7 +152,8 @@ class GrpcReceiver:
         import grpc
 
         codes = grpc.StatusCode
-        sent = dict(context.invocation_metadata() or ()).get("authorization", "")
+        metadata = dict(context.invocation_metadata() or ())
+        sent = metadata.get("authorization", "")
         if not self._access.has_token(str(sent).encode()):
             await context.abort(codes.UNAUTHENTICATED, "send authorization: Bearer TOKEN")
         rejected = await self._received(kind, context)
@@ -198,7 +198,8 @@ class GrpcReceiver:
 
     def _taken(self, kind: int, packed: bytes) -> int:
         most = self._settings.max_request_bytes
-        data: Any = unpacked(packed, "gzip" if packed.startswith(_GZIP) else "", most)
+        encoding = "gzip" if packed.startswith(_GZIP) else ""
+        data: Any = unpacked(packed, encoding, most)
         request = decoded(data, self._intake.messages[kind], self._intake.room())
         self._intake.note_empty(kind, request)
         return self._intake.take(kind, request, data)
@@ -209,9 +210,8 @@ async def _refuse(refusal: Refusal, context: grpc.aio.ServicerContext) -> NoRetu
 
     if refusal.retry_after_s is not None:
         context.set_trailing_metadata((("grpc-status-details-bin", _try_again(refusal)),))
-    await context.abort(
-        getattr(grpc.StatusCode, _CODES.get(refusal.status, "INVALID_ARGUMENT")), refusal.message
-    )
+    code = _CODES.get(refusal.status, "INVALID_ARGUMENT")
+    await context.abort(getattr(grpc.StatusCode, code), refusal.message)
     raise AssertionError("an abort raises")
 
 

@@ -1,5 +1,6 @@
-"""OTLP, feedback, erasure and evaluation over HTTP, health and readiness: an ASGI application,
-served by uvicorn.
+"""OTLP, feedback, erasure, evaluation, health and readiness over HTTP.
+
+It is an ASGI application, served by uvicorn.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class HttpReceiver:
     Args:
         intake: Takes what was decoded.
         decoding: Bounds what waits to be decoded.
-        evaluations: Answers requests for an evaluation; None: that is switched off.
-        why_not: Says why `/readyz` says no; None: it says yes.
+        evaluations: Answers requests for an evaluation. None: that is switched off.
+        why_not: Says why `/readyz` says no. None: it says yes.
     """
 
     def __init__(
@@ -112,9 +113,8 @@ class HttpReceiver:
     async def _attempted(self, work: Awaitable[HttpReply]) -> HttpReply:
         try:
             return await work
-        except (
-            Exception
-        ) as error:  # the server would log it with its message, in which there may be content
+        except Exception as error:
+            # The server would log it with its message, in which there may be content.
             log.warning("request_failed", part="receiver", error_type=type(error).__name__)
             return _refused(500, "not taken: an error of the receiver")
 
@@ -135,7 +135,8 @@ class HttpReceiver:
         if kind is None and path not in (_FEEDBACK, _ERASE):
             return _refused(404, f"POST OTLP to {' or '.join(_PATHS)}")
         headers = dict(scope["headers"])
-        if (refused := self._closed_to(method, headers)) is not None:
+        refused = self._closed_to(method, headers)
+        if refused is not None:
             return refused
         with self._decoding.body() as add:
             if kind is None:
@@ -161,10 +162,12 @@ class HttpReceiver:
         self, scope: Message, receive: Receive, add: Add, evaluations: Evaluations
     ) -> HttpReply:
         headers = dict(scope["headers"])
-        if (refused := self._closed_to(scope["method"], headers)) is not None:
+        refused = self._closed_to(scope["method"], headers)
+        if refused is not None:
             return refused
         encoding = _encoding_of(headers)
-        if (refused := _unknown_kind(_content_type_of(headers), encoding, (_JSON,))) is not None:
+        refused = _unknown_kind(_content_type_of(headers), encoding, (_JSON,))
+        if refused is not None:
             return refused
         if evaluations.refusal is not None:
             return _refused(*evaluations.refusal)
@@ -172,18 +175,17 @@ class HttpReceiver:
         if isinstance(body, HttpReply):
             return body
         result = await evaluations.reply(body, encoding)
-        return (
-            _refused(*result)
-            if isinstance(result, Refusal)
-            else HttpReply(200, result.encode(), _JSON)
-        )
+        if isinstance(result, Refusal):
+            return _refused(*result)
+        return HttpReply(200, result.encode(), _JSON)
 
     async def _otlp(
         self, kind: int, headers: dict[bytes, bytes], receive: Receive, add: Add
     ) -> HttpReply:
         content_type = _content_type_of(headers)
         encoding = _encoding_of(headers)
-        if (refused := _unknown_kind(content_type, encoding, (_PROTOBUF, _JSON))) is not None:
+        refused = _unknown_kind(content_type, encoding, (_PROTOBUF, _JSON))
+        if refused is not None:
             return refused
         body = await self._body(headers, receive, add, self._max_bytes)
         if isinstance(body, HttpReply):
@@ -212,11 +214,9 @@ class HttpReceiver:
         answer = await asyncio.get_running_loop().run_in_executor(None, work)
         if isinstance(answer, Refusal):
             return _refused(*answer)
-        return (
-            HttpReply(200, answer, _JSON)
-            if path == _ERASE
-            else HttpReply(202, b'{"taken": %d}' % answer, _JSON)
-        )
+        if path == _ERASE:
+            return HttpReply(200, answer, _JSON)
+        return HttpReply(202, b'{"taken": %d}' % answer, _JSON)
 
     async def _body(
         self, headers: dict[bytes, bytes], receive: Receive, add: Add, max_bytes: int
@@ -249,13 +249,15 @@ class HttpReceiver:
         messages = self._intake.messages[kind]
         room = self._intake.room()
         is_json = content_type == _JSON
-        request = (decoded_json if is_json else decoded)(data, messages, room)
+        decode = decoded_json if is_json else decoded
+        request = decode(data, messages, room)
         self._intake.note_empty(kind, request)
         return self._intake.take(kind, request, None if is_json else data)
 
 
 def _content_type_of(headers: dict[bytes, bytes]) -> str:
-    return headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    content_type, _, _ = headers.get(b"content-type", b"").decode("latin-1").partition(";")
+    return content_type.strip().lower()
 
 
 def _encoding_of(headers: dict[bytes, bytes]) -> str:
@@ -298,11 +300,9 @@ def _refused(
     status: int, message: str, retry_after_s: int | None = None, **headers: bytes
 ) -> HttpReply:
     # What is left of a body is not read, so the connection is of no further use.
-    named = {
-        "connection": b"close",
-        **headers,
-        **({"retry-after": b"%d" % retry_after_s} if retry_after_s else {}),
-    }
+    named = {"connection": b"close", **headers}
+    if retry_after_s:
+        named["retry-after"] = b"%d" % retry_after_s
     pairs = tuple((name.replace("_", "-").encode(), value) for name, value in named.items())
     return HttpReply(status, f"{message[:REFUSAL_CHARS]}\n".encode(), headers=pairs)
 
@@ -366,8 +366,9 @@ class HttpServer:
 
 
 class EventLoop(asyncio.SelectorEventLoop):
-    """The system's event loop, in which a client has `PATIENCE_S` for the handshake of TLS instead
-    of a minute.
+    """The system's event loop, with less time for the handshake of TLS.
+
+    A client has `PATIENCE_S` for it instead of a minute.
     """
 
     async def create_server(self, *arguments: Any, **options: Any) -> Any:
@@ -416,8 +417,9 @@ class _Transport:
 
 
 class _Impatience:
-    """Beside a protocol of uvicorn: closes connections of clients that take longer than
-    `PATIENCE_S`, to read too.
+    """Closes connections of clients that take longer than `PATIENCE_S`, to read too.
+
+    Used as a base class beside a protocol of uvicorn.
     """
 
     sends_body: object

@@ -1,5 +1,6 @@
-"""What the receivers take: spans put together by trace, and evaluated when their answer is
-complete.
+"""The intake of what the receivers take.
+
+Spans are put together by trace, and evaluated when their answer is complete.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ _MAX_UNEXPORTED: Final = 200_000
 class Intake:
     """Takes requests on any thread, assembles and evaluates on one of its own.
 
-    A request is taken as a whole or refused as a whole with `Full`; single spans without ids are
+    A request is taken as a whole or refused as a whole with `Full`. Single spans without ids are
     rejected. What was taken is in memory, and with `journal` on the disk.
 
     Args:
@@ -152,7 +153,8 @@ class Intake:
         self._left_up_to = 0
         self._starts_slowly = False
         self._receipts = Receipts()
-        self._dropped_at = self._export_after = 0.0
+        self._dropped_at = 0.0
+        self._export_after = 0.0
         # the request of an earlier process that is read next, or was last
         self._reading: int | None = None
         self._waits_for_room = False  # while reading: nothing comes in until something goes
@@ -298,9 +300,8 @@ class Intake:
         """
         journal = self._journal
         if journal is None:
-            return self._add(
-                kind, request, len(data) if data is not None else request.ByteSize(), None
-            )
+            size_bytes = len(data) if data is not None else request.ByteSize()
+            return self._add(kind, request, size_bytes, None)
         if self._is_busy():
             raise Full
         written = request.SerializeToString() if data is None else data
@@ -371,34 +372,31 @@ class Intake:
         `StorageError` while the journal is being read, or if the disk refuses.
         """
         traces: set[int] = set()
+
+        def is_erased(trace: int, spans: Sequence[ReadSpan], events: Sequence[ReadEvent]) -> bool:
+            return trace in traces or trace_is_concerned(erasure, trace, spans, events)
+
         files = 0
         if self._journal is not None and self._quarantine is not None:
             if self._reading is not None:
                 raise StorageError(
                     "what an earlier process left is being read: try again once /readyz says yes"
                 )
-            traces = erase_from_journal(self._journal, self.messages, erasure, self._lock)
+            traces |= erase_from_journal(self._journal, self.messages, erasure, self._lock)
             files = self._quarantine.erase(erasure)
         assembler = self._assembler
         with self._lock:
             before = assembler.size_bytes + self._answers_bytes
-            traces |= {
-                *assembler.remove(
-                    lambda trace, spans, events: (
-                        trace in traces or trace_is_concerned(erasure, trace, spans, events)
-                    )
-                )
-            }
+            traces.update(assembler.remove(is_erased))
             # A later span of the same answer, such as the agent's own, may hold what was erased.
             assembler.close(traces - {0})
-            answers = [
-                item
-                for item in self._answers
-                if not (
-                    item[0].trace_id in traces
-                    or trace_is_concerned(erasure, 0, (), [item[0].event])
-                )
-            ]
+            answers: list[tuple[ForwardedAnswer, int, int]] = []
+            for waiting in self._answers:
+                answer, _, _ = waiting
+                if answer.trace_id in traces:
+                    continue
+                if not trace_is_concerned(erasure, 0, (), [answer.event]):
+                    answers.append(waiting)
             removed = len(self._answers) - len(answers)
             self._answers = deque(answers)
             self._answers_bytes = sum(size_bytes for _, _, size_bytes in answers)
@@ -423,8 +421,9 @@ class Intake:
     def _add(
         self, kind: int, request: Any, size_bytes: int, number: Callable[[], int] | None
     ) -> int:
-        """Reserve memory, write the request to the journal, and add it to the assembler, in this
-        order.
+        """Reserve memory, write the request to the journal, and add it to the assembler.
+
+        The steps happen in this order.
         """
         memory = self._memory
         count = _count_of(kind, request)
@@ -432,7 +431,7 @@ class Intake:
         least = size_bytes // 2 + SPAN_BYTES * count
         if least > memory.max_bytes or memory.used_bytes + least > memory.max_bytes:
             self._refuse(count, least)
-        records, invalid = (_spans_of if kind == TRACES else _events_of)(request)
+        records, invalid = _records_in(kind, request)
         sizes = _sizes_of(records)
         reserved = sum(sizes)
         if records and not memory.reserve(reserved):
@@ -522,9 +521,8 @@ class Intake:
         try:
             CURRENT.set(EVALUATING)
             self._wait_for_room()
-            while self._submit_answers() or self._submit_traces(
-                quiet_s=0.0 if done else None, last=last
-            ):
+            quiet_s = 0.0 if done is not None else None
+            while self._submit_answers() or self._submit_traces(quiet_s=quiet_s, last=last):
                 self._wait_for_room()
             while self._suspects and self._reading is None:
                 self._retry_suspects(last=last)
@@ -563,14 +561,17 @@ class Intake:
         with self._lock:
             answers = self._answers
             number = 0
-            while answers and (
-                (len(taken) < at_once and taken_bytes < _AT_ONCE_BYTES)
-                or (number and answers[0][1] == number)
-            ):
+            while answers:
+                _, next_number, _ = answers[0]
+                is_same_request = number != 0 and next_number == number
+                is_full = len(taken) >= at_once or taken_bytes >= _AT_ONCE_BYTES
+                if is_full and not is_same_request:
+                    break
                 answer, number, size_bytes = answers.popleft()
                 taken_bytes += size_bytes
                 self._answers_bytes -= size_bytes
-                if requests := self._waiting.pop(-number, None):
+                requests = self._waiting.pop(-number, None)
+                if requests is not None:
                     receipts[number] = self._receipts.issue(-number, *requests)
                 taken.append((answer, receipts.get(number)))
             self._begin(receipts.values())
@@ -603,11 +604,12 @@ class Intake:
         at_once = max(1, self._at_once())
         with self._lock:
             before = assembler.size_bytes
-            complete: Iterable[AssembledTrace] = (
-                assembler.take_all()
-                if last
-                else assembler.take(time.monotonic(), quiet_s=quiet_s, max_age_s=self._max_age_s())
-            )
+            complete: Iterable[AssembledTrace]
+            if last:
+                complete = assembler.take_all()
+            else:
+                max_age_s = self._max_age_s()
+                complete = assembler.take(time.monotonic(), quiet_s=quiet_s, max_age_s=max_age_s)
             for trace in complete:
                 traces.append(trace)
                 taken_bytes += trace.size_bytes
@@ -617,9 +619,10 @@ class Intake:
             for trace in traces:
                 trace_id = trace.spans[0].trace_id
                 requests = self._waiting.pop(trace_id, None)
-                receipts.append(
-                    None if requests is None else self._receipts.issue(trace_id, *requests)
-                )
+                if requests is None:
+                    receipts.append(None)
+                else:
+                    receipts.append(self._receipts.issue(trace_id, *requests))
             self._begin(receipt for receipt in receipts if receipt is not None)
         return traces, receipts
 
@@ -684,7 +687,10 @@ class Intake:
         """Quarantine what several processes died of: each time the judge was paid again."""
         for entry in journal.requests_numbered(self._suspects[key]):
             request, records = self._records_of(entry)
-            traces = {record.trace_id for record in records if _key_of(record, entry.number) == key}
+            traces: set[int] = set()
+            for record in records:
+                if _key_of(record, entry.number) == key:
+                    traces.add(record.trace_id)
             if traces:
                 keep_traces(entry.kind, request, traces)
                 reason = f"{attempts} processes ended while it was evaluated"
@@ -694,14 +700,18 @@ class Intake:
         """Return the records of traces or requests, of as many as fit into `_RETRIED_BYTES`."""
         by_key: dict[int, list[_Record]] = {key: [] for key in keys}
         size_bytes = 0
-        numbers = {number for key in keys for number in self._suspects[key]}
+        numbers: set[int] = set()
+        for key in keys:
+            numbers.update(self._suspects[key])
         for entry in journal.requests_numbered(numbers):
             _, records = self._records_of(entry)
             size_bytes += sum(_sizes_of(records))
             if size_bytes > _RETRIED_BYTES and len(by_key) > 1:
                 # Those that are whole by now, else one of them; the others are read next time.
                 whole = [key for key in by_key if self._suspects[key][-1] < entry.number]
-                by_key = {key: by_key[key] for key in whole or [next(iter(by_key))]}
+                if not whole:
+                    whole = [next(iter(by_key))]
+                by_key = {key: by_key[key] for key in whole}
             for record in records:
                 key = _key_of(record, entry.number)
                 if key in by_key:
@@ -710,7 +720,7 @@ class Intake:
 
     def _records_of(self, entry: JournalEntry) -> tuple[Any, list[_Record]]:
         request = self.messages[entry.kind].request.FromString(entry.data)
-        records, _ = (_spans_of if entry.kind == TRACES else _events_of)(request)
+        records, _ = _records_in(entry.kind, request)
         return request, records
 
     def _evaluate_again(self, records: Sequence[_Record], receipt: Receipt) -> None:
@@ -759,7 +769,8 @@ class Intake:
             self._receipts.look()
             done = self._receipts.done(self._suspects)
             needed_from = self._needed_from(journal, done) if drops else 0
-            if journal.finish({_key(key): newest for key, newest in done.items()}, needed_from):
+            noted = {_key(key): newest for key, newest in done.items()}
+            if journal.finish(noted, needed_from):
                 self._receipts.forget(done)
             if drops and journal.problem is not None:
                 journal.probe()
@@ -782,9 +793,10 @@ class Intake:
 
 def _asks_models(pipeline: Pipeline) -> bool:
     """Tell whether an evaluator of the settings calls a model, which is paid by the call."""
-    options = [pipeline.handlers.defaults, *pipeline.handlers.agents.values()]
-    evaluators = [evaluator for each in options for evaluator in each.evaluators or ()]
-    return any(evaluator.calls_model for evaluator in evaluators)
+    for options in (pipeline.handlers.defaults, *pipeline.handlers.agents.values()):
+        if any(evaluator.calls_model for evaluator in options.evaluators or ()):
+            return True
+    return False
 
 
 def _key(trace: int) -> Key:
@@ -797,11 +809,20 @@ def _key_of(record: _Record, number: int) -> int:
 
 
 def _count_of(kind: int, request: Any) -> int:
+    count = 0
     if kind == LOGS:
-        return sum(
-            len(scope.log_records) for group in request.resource_logs for scope in group.scope_logs
-        )
-    return sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans)
+        for resource_logs in request.resource_logs:
+            for scope_logs in resource_logs.scope_logs:
+                count += len(scope_logs.log_records)
+    else:
+        for resource_spans in request.resource_spans:
+            for scope_spans in resource_spans.scope_spans:
+                count += len(scope_spans.spans)
+    return count
+
+
+def _records_in(kind: int, request: Any) -> tuple[list[_Record], int]:
+    return _spans_of(request) if kind == TRACES else _events_of(request)
 
 
 def _spans_of(request: Any) -> tuple[list[_Record], int]:
@@ -837,18 +858,16 @@ def _events_of(request: Any) -> tuple[list[_Record], int]:
         for scope_logs in group.scope_logs:
             is_ours = scope_logs.scope.name == SCOPE_NAME
             for record in scope_logs.log_records:
-                ids = int.from_bytes(record.trace_id), int.from_bytes(record.span_id)
+                trace_id = int.from_bytes(record.trace_id)
+                span_id = int.from_bytes(record.span_id)
                 if is_ours and record.event_name in _ANSWERS:
-                    resource = (
-                        plain_attributes(group.resource.attributes)
-                        if resource is None
-                        else resource
-                    )
-                    events.append(
-                        ForwardedAnswer(*ids, record.flags & 0xFF, event_of_log(record), resource)
-                    )
-                elif all(ids) and record.event_name not in _RESULTS:
-                    events.append(_Event(*ids, event_of_log(record)))
+                    if resource is None:
+                        resource = plain_attributes(group.resource.attributes)
+                    flags = record.flags & 0xFF
+                    event = event_of_log(record)
+                    events.append(ForwardedAnswer(trace_id, span_id, flags, event, resource))
+                elif trace_id and span_id and record.event_name not in _RESULTS:
+                    events.append(_Event(trace_id, span_id, event_of_log(record)))
     return events, 0
 
 
@@ -867,7 +886,8 @@ def _sizes_of(records: Sequence[_Record]) -> list[int]:
             key = id(record.resource)
             whole = shared.get(key)
             if whole is None:
-                whole = shared[key] = kept_bytes(record.resource)
+                whole = kept_bytes(record.resource)
+                shared[key] = whole
             size_bytes += max(whole // sharing[key], whole - _SHARED_BYTES)
         sizes.append(size_bytes)
     return sizes

@@ -1,5 +1,6 @@
-"""Requests on disk until their answers are evaluated and exported: what was acknowledged survives a
-crash.
+"""Requests on disk until their answers are evaluated and exported.
+
+So what was acknowledged survives a crash.
 
 A folder of segments, whose records `segments` writes and reads. Requests are numbered. A "done"
 record lists traces, each with its last finished request. A segment is deleted when none of its
@@ -78,7 +79,7 @@ class Journal:
         number: Of the newest request.
         done: What earlier processes have done, up to which request.
         size_bytes: What its segments take.
-        problem: Why it could not be written the last time, in words; None where it could.
+        problem: Why it could not be written the last time, in words. None where it could.
         damaged: How many parts of its segments could not be read at start.
         died: The process before died while something was under evaluation.
 
@@ -152,19 +153,19 @@ class Journal:
         return self.number
 
     def finish(self, done: dict[Key, int], needed_from: int = 0) -> bool:
-        """Note what is done, each up to a request's number, and delete the segments that are not
-        needed.
+        """Note what is done, and delete the segments that are not needed.
 
-        These have only requests before `needed_from`. Return False if the note was not written.
+        Each trace or request is done up to a request's number. The deleted segments have only
+        requests before `needed_from`. Return False if the note was not written.
         """
         try:
             try:
                 if done and self.number >= needed_from:  # else its segments are deleted
-                    at = (
-                        (trace.to_bytes(16), span.to_bytes(8), upto)
+                    entries = [
+                        _ENTRY.pack(trace.to_bytes(16), span.to_bytes(8), upto)
                         for (trace, span), upto in done.items()
-                    )
-                    self._append(DONE, b"".join(_ENTRY.pack(*entry) for entry in at))
+                    ]
+                    self._append(DONE, b"".join(entries))
             finally:
                 self._drop(needed_from)  # on a full disk this frees space for the next try
             self._attempts.end([_item_of(key) for key in done])
@@ -196,8 +197,9 @@ class Journal:
         return self._attempts.count(_item_of(key))
 
     def segments(self) -> list[int]:
-        """Return the numbers of its segments, oldest first. Each holds at most 16 MiB and a
-        request.
+        """Return the numbers of its segments, oldest first.
+
+        Each holds at most 16 MiB and a request.
         """
         return sorted(self._segments)
 
@@ -253,7 +255,8 @@ class Journal:
             os.replace(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        before, self._paths[segment] = self._paths[segment], path
+        before = self._paths[segment]
+        self._paths[segment] = path
         if before != path:  # of the old format
             before.unlink(missing_ok=True)
         _sync_folder(self._folder)
@@ -326,7 +329,8 @@ class Journal:
         begun = self.number + 1
         path = self._folder / _name(begun)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-        file = self._file = os.fdopen(descriptor, "ab", buffering=0)
+        file = os.fdopen(descriptor, "ab", buffering=0)
+        self._file = file
         self._writer = SegmentWriter()
         self._begun = begun
         self._segments[begun] = 0
@@ -347,7 +351,8 @@ class Journal:
         self.size_bytes -= self._segments.pop(segment)
 
     def _close(self) -> None:
-        file, self._file = self._file, None
+        file = self._file
+        self._file = None
         if file is not None:
             file.close()
 
@@ -361,21 +366,19 @@ class Journal:
             self.number = max(self.number, record.number)
             if record.kind == DONE:
                 usable = len(record.payload) - len(record.payload) % _ENTRY.size
-                self.done.update(
-                    {
-                        (int.from_bytes(trace), int.from_bytes(span)): upto
-                        for trace, span, upto in _ENTRY.iter_unpack(record.payload[:usable])
-                    }
-                )
+                for trace, span, upto in _ENTRY.iter_unpack(record.payload[:usable]):
+                    key = (int.from_bytes(trace), int.from_bytes(span))
+                    self.done[key] = upto
         if damages:
             self.damaged += len(damages)
+            lost_bytes = sum(damage.size_bytes for damage in damages)
             log.warning(
                 "journal_damaged",
                 part="durable",
                 segment=self._paths[first].name,
                 at=damages[0].at,
                 places=len(damages),
-                lost_bytes=sum(damage.size_bytes for damage in damages),
+                lost_bytes=lost_bytes,
             )
 
     def _records(self, first: int) -> Iterator[Record | Damage]:

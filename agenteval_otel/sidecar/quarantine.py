@@ -1,5 +1,6 @@
-"""Requests of a journal that a sidecar died of, or that its limits refuse: kept on disk, not read
-again.
+"""Requests of a journal that a sidecar died of, or that its limits refuse.
+
+They are kept on disk and not read again.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class Quarantine:
             self._forget()
 
     def keep(self, kind: int, data: bytes) -> Path:
-        """Write the request into a file of its own, on the disk when this returns, and return the
-        file. Raises `OSError`.
+        """Write the request into a file of its own and return the file.
+
+        The file is on the disk when this returns. Raises `OSError`.
         """
         self._folder.mkdir(mode=0o700, exist_ok=True)
         # Not by its number: an empty journal begins at 1 again.
@@ -100,8 +102,9 @@ class Quarantine:
             self._attempt.unlink(missing_ok=True)
 
     def _left(self) -> tuple[int, int]:
-        """Return the request that an earlier start was reading when it ended, and how many starts
-        did.
+        """Return the request that an earlier start was reading when it ended.
+
+        Also return how many starts ended while they were reading it.
         """
         try:
             number, deaths = self._attempt.read_text().split()

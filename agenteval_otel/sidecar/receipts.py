@@ -15,7 +15,7 @@ _NOTHING_NEEDED: Final = 1 << 63
 class Receipt(Follower):
     """The answers of one trace, or of one request of `@monitor`, on their way through the pipeline.
 
-    One thread submits its tasks; any thread settles and delivers them.
+    One thread submits its tasks. Any thread settles and delivers them.
 
     Attributes:
         key: The trace, or the negative number of the request.
@@ -107,14 +107,17 @@ class Receipts:
             self._look_at(receipt)
 
     def has_news(self) -> bool:
-        """Tell whether something was settled or delivered and is not looked at, or is evaluated and
-        not exported yet.
+        """Tell whether there is something to count or to export.
+
+        That is something that was settled or delivered and is not looked at, or that is evaluated
+        and not exported yet.
         """
         return bool(self.reports or self.deliveries) or self._needs_export()
 
     def look(self) -> bool:
-        """Count what was settled and delivered, and return whether something is evaluated and not
-        exported yet.
+        """Count what was settled and delivered.
+
+        Return whether something is evaluated and not exported yet.
         """
         while self.reports:
             receipt, outcome = self.reports.popleft()
@@ -131,8 +134,8 @@ class Receipts:
     def done(self, held_back: Collection[int]) -> dict[int, int]:
         """Return what is exported and can be noted as done, each up to a request's number.
 
-        What is done of a trace is everything up to a request. So a receipt waits for the earlier ones
-        of its trace, and for those traces that are `held_back`.
+        What is done of a trace is everything up to a request. So a receipt waits for the earlier
+        ones of its trace, and for those traces that are `held_back`.
         """
         done: dict[int, int] = {}
         keys = {receipt.key for receipt in self._evaluated if receipt.is_exported}
@@ -157,12 +160,12 @@ class Receipts:
 
     def needed_from(self, done: Mapping[int, int]) -> int:
         """Return the number of the first request that a receipt needs once these are noted."""
-        firsts = [
-            receipt.first
-            for key, receipts in self._open.items()
-            for receipt in receipts
-            if receipt.newest > done.get(key, 0)
-        ]
+        firsts: list[int] = []
+        for key, receipts in self._open.items():
+            done_upto = done.get(key, 0)
+            for receipt in receipts:
+                if receipt.newest > done_upto:
+                    firsts.append(receipt.first)
         return min(firsts, default=_NOTHING_NEEDED)
 
     def _look_at(self, receipt: Receipt) -> None:

@@ -159,7 +159,7 @@ def reply_of(results: Sequence[EvaluationResult]) -> tuple[int, str]:
 
 
 class RequestedEvaluation(Evaluator):
-    """Evaluates a whole request in a process of its own; its only result carries the reply.
+    """Evaluates a whole request in a process of its own. Its only result carries the reply.
 
     Settings cannot choose it: it has no type. Outside of a worker process it raises.
     """

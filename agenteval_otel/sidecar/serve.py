@@ -1,5 +1,6 @@
-"""The sidecar as a whole: its receivers on one event loop, the intake, the settings file that is
-watched.
+"""The sidecar as a whole.
+
+It has its receivers on one event loop, the intake, and the settings file that is watched.
 """
 
 from __future__ import annotations
@@ -137,21 +138,28 @@ class Sidecar:
 
 
 def _check_certificates(settings: SidecarSettings) -> None:
-    """Raise `ConfigurationError` for an unusable file, before the servers raise less helpful
-    errors.
+    """Raise `ConfigurationError` for an unusable file.
+
+    The servers would raise less helpful errors later.
     """
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    uses: list[tuple[str, str | None, Callable[[str], object]]] = [
-        ("key", settings.key, lambda key: Path(key).read_bytes()),
+
+    def read_key(file: str) -> object:
+        return Path(file).read_bytes()
+
+    def load_certificate(file: str) -> None:
         # Without the password it would ask for one on a terminal.
-        (
-            "certificate",
-            settings.certificate,
-            lambda file: context.load_cert_chain(file, settings.key, lambda: b""),
-        ),
-        ("client_ca", settings.client_ca, lambda file: context.load_verify_locations(file)),
+        context.load_cert_chain(file, settings.key, lambda: b"")
+
+    def load_client_ca(file: str) -> None:
+        context.load_verify_locations(file)
+
+    uses: list[tuple[str, str | None, Callable[[str], object]]] = [
+        ("key", settings.key, read_key),
+        ("certificate", settings.certificate, load_certificate),
+        ("client_ca", settings.client_ca, load_client_ca),
     ]
     for field, file, use in uses:
         try:
@@ -211,8 +219,9 @@ def kept_key(folder: Path) -> str:
 
 
 class SettingsWatch:
-    """Reads the settings file again when its content changes, also where it is swapped by a link,
-    as a ConfigMap is.
+    """Reads the settings file again when its content changes.
+
+    This works also where the file is swapped by a link, as a ConfigMap is.
     """
 
     def __init__(self, path: Path, settings: SidecarSettings) -> None:
@@ -226,11 +235,9 @@ class SettingsWatch:
         if digest is None or digest == self._digest:
             return None
         self._digest = digest
-        return (
-            "in force"
-            if reload()
-            else "wrong, the ones from before are kept; `agenteval-otel check` says why"
-        )
+        if reload():
+            return "in force"
+        return "wrong, the ones from before are kept; `agenteval-otel check` says why"
 
 
 def _digest(path: Path) -> bytes | None:

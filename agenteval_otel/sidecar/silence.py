@@ -59,7 +59,7 @@ class Silence:
     Each reason is logged once, until an answer is taken again.
 
     Attributes:
-        reason: Why nothing is evaluated at present; None where something is, or nothing arrives.
+        reason: Why nothing is evaluated at present. None where something is, or nothing arrives.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,14 +73,16 @@ class Silence:
     def look(self, accounting: Accounting) -> None:
         """Look at the counts, unless that was just done."""
         now = self._clock()
-        if now - self._looked_at < (_LOOK_S if self._has_evaluated else _FIRST_LOOK_S):
+        look_s = _LOOK_S if self._has_evaluated else _FIRST_LOOK_S
+        if now - self._looked_at < look_s:
             return
         self._looked_at = now
         counts = _counts_of(accounting)
         if counts.evaluated > self._before.evaluated:
             self._before = counts
             self._has_evaluated = True
-            self._since = self.reason = None
+            self._since = None
+            self.reason = None
             return
         outcome = self._most_dropped(counts)
         if outcome is None:
@@ -88,7 +90,9 @@ class Silence:
         if self._since is None:
             self._since = now
         wait_s = _WAIT_S if self._has_evaluated else _FIRST_WAIT_S
-        if now - self._since < wait_s or (self.reason and self.reason.outcome == outcome):
+        if now - self._since < wait_s:
+            return
+        if self.reason is not None and self.reason.outcome == outcome:
             return
         problem = _in_words(outcome, counts, self._before, accounting)
         self.reason = Reason(outcome, problem, _fix_of(outcome, accounting))
@@ -118,15 +122,12 @@ class Silence:
 
 def _counts_of(accounting: Accounting) -> _Counts:
     outcomes = accounting.outcomes()
-    spans = accounting.spans()
-    return _Counts(
-        sum(count for name, count in outcomes.items() if name not in _NOT_EVALUATED),
-        {name: outcomes[name] for name in _NOT_EVALUATED},
-        {
-            name: spans.get(name, 0)
-            for name in (SPANS_NOT_UNDERSTOOD, SPANS_WITHOUT_ANSWER, SPANS_OURS)
-        },
-    )
+    evaluated = sum(count for name, count in outcomes.items() if name not in _NOT_EVALUATED)
+    dropped = {name: outcomes[name] for name in _NOT_EVALUATED}
+    counted = accounting.spans()
+    kinds = (SPANS_NOT_UNDERSTOOD, SPANS_WITHOUT_ANSWER, SPANS_OURS)
+    spans = {kind: counted.get(kind, 0) for kind in kinds}
+    return _Counts(evaluated, dropped, spans)
 
 
 def _in_words(outcome: str, counts: _Counts, before: _Counts, accounting: Accounting) -> str:
