@@ -32,9 +32,16 @@ for _type, (_module, _) in _PROVIDERS.items():
     EvaluationStorageProvider.registry.announce(f"{__name__}.{_module}", _type)
 _MODULE_OF["StoredResult"] = f"{__name__}.sql_rows"
 __all__ = [
-    "ConsoleStorageProvider", "EvaluationStorageProvider", "JsonFileStorageProvider", "LangfuseStorageProvider",
-    "MlflowStorageProvider", "OtlpStorageProvider", "PhoenixStorageProvider", "SqlStorageProvider",
-    "SqliteStorageProvider", "StoredResult",
-]  # fmt: skip
+    "ConsoleStorageProvider",
+    "EvaluationStorageProvider",
+    "JsonFileStorageProvider",
+    "LangfuseStorageProvider",
+    "MlflowStorageProvider",
+    "OtlpStorageProvider",
+    "PhoenixStorageProvider",
+    "SqlStorageProvider",
+    "SqliteStorageProvider",
+    "StoredResult",
+]
 
 __getattr__ = importing(globals(), _MODULE_OF)

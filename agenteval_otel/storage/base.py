@@ -20,7 +20,7 @@ from agenteval_otel.storage.erasure import ErasedPlace, Erasure
 class EvaluationStorageProvider(Component, contract="storage"):
     """Saves finished results.
 
-    Implement `save_result`; called on the background thread, once for each response.
+    Implement `save_result`. It is called on the background thread, once for each response.
     """
 
     async def save_result(self, aggregated: AggregatedEvaluationResult) -> None:
@@ -65,8 +65,9 @@ class EvaluationStorageProvider(Component, contract="storage"):
 
 
 class FanOutStorage:
-    """Saves to every provider, each within `timeout_s`; one that raises or hangs is reported by its
-    name.
+    """Saves to every provider, each within `timeout_s`.
+
+    A provider that raises or hangs is reported by its name.
     """
 
     def __init__(
@@ -159,8 +160,9 @@ def _name(provider: object) -> str:
 
 
 def without_objects(aggregated: AggregatedEvaluationResult) -> AggregatedEvaluationResult:
-    """Return the result with JSON's types alone, for results that pydantic refuses to dump. Offline
-    inputs may contain anything.
+    """Return the result with JSON's types alone, for results that pydantic refuses to dump.
+
+    Offline inputs may contain anything.
     """
     return AggregatedEvaluationResult.model_validate(
         plain(aggregated.model_dump(exclude_none=True))

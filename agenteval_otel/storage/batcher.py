@@ -1,5 +1,6 @@
-"""The background writer of results, which wait within `MEMORY.results`; while a write hangs, saves
-fail at once.
+"""The background writer of results, which wait within `MEMORY.results`.
+
+While a write hangs, saves fail at once.
 """
 
 from __future__ import annotations
@@ -61,8 +62,9 @@ class BatchedStorageProvider(EvaluationStorageProvider):
 
 
 class ResultBatcher:
-    """Saves the items of one process in batches, to the sink that `open_sink` makes on the thread
-    that writes.
+    """Saves the items of one process in batches.
+
+    They go to the sink that `open_sink` makes on the thread that writes.
     """
 
     def __init__(self, place: str, open_sink: Callable[[], Sink]) -> None:
@@ -157,9 +159,9 @@ class ResultBatcher:
         try:
             self._sink = sink = self._sink or self._open_sink()  # not timed: it may load a library
             self._write_began = time.monotonic()
-            errors = (
-                sink.write([save.value for save in wanted], may_wait=may_wait) if wanted else ()
-            )
+            errors = ()
+            if wanted:
+                errors = sink.write([save.value for save in wanted], may_wait=may_wait)
         except Exception as failure:
             errors = [failure] * len(wanted)
         self._write_began = None

@@ -16,7 +16,7 @@ class ConsoleStorageProvider(EvaluationStorageProvider, type="console"):
     """Writes ``agent  overall 0.83  tone pass  length fail (too_long)`` for each result.
 
     Attributes:
-        stream: Where to; the present standard error when left out, so that the host's output stays
+        stream: Where to. The present standard error when left out, so that the host's output stays
             its own.
     """
 

@@ -1,5 +1,6 @@
-"""Corrections that people recorded, read back from storage with the question and the answer that
-they are about.
+"""Corrections that people recorded, read back from storage.
+
+Each has the question and the answer that it is about.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Correction(NamedTuple):
         id: 12 hexadecimal digits of text, user and answer: a correction that is stored twice has
             one id.
         recorded_ns: When it was recorded, in nanoseconds since the epoch.
-        prompt: The question; None where it was stored without content, or is not stored at all.
+        prompt: The question. None if it was stored without content, or is not stored at all.
         answer: What the agent said.
         module: The part of the system that answered.
     """
@@ -43,8 +44,9 @@ class Correction(NamedTuple):
     module: str | None = None
 
     def ids(self) -> Iterator[tuple[str, str]]:
-        """Yield the ids of its answer, the most exact first. For a trace or conversation it is the
-        newest answer before it.
+        """Yield the ids of its answer, the most exact first.
+
+        For a trace or conversation, that is the newest answer before the correction.
         """
         if self.trace_id and self.span_id:
             yield "span", f"{self.trace_id}/{self.span_id}"
@@ -54,8 +56,9 @@ class Correction(NamedTuple):
 
 
 def read_corrections(places: Sequence[str], known: Iterable[str] = ()) -> list[Correction]:
-    """Return the corrections in files of JSON lines and in databases, oldest first. Those of
-    `known` ids are left out.
+    """Return the corrections in files of JSON lines and in databases, oldest first.
+
+    Those of `known` ids are left out.
 
     Blocks. Raises `StorageError` for a place that cannot be read.
     """
@@ -67,33 +70,39 @@ def read_corrections(places: Sequence[str], known: Iterable[str] = ()) -> list[C
             for correction in _corrections_of(evaluation):
                 if correction.id not in skipped:
                     by_id.setdefault(correction.id, correction)
-    wanted = {key for correction in by_id.values() for key in correction.ids()}
+    wanted: set[tuple[str, str]] = set()
+    for correction in by_id.values():
+        wanted.update(correction.ids())
     answers: dict[tuple[str, str], list[tuple[int, AggregatedEvaluationResult]]] = {}
     for place in opened if by_id else ():
         for _, evaluation in place.answers(_values_of(wanted)):
+            answered_ns = evaluation.response_ended_ns or evaluation.ended_ns or 0
             for key in _keys_of(evaluation):
                 if key in wanted:
-                    answers.setdefault(key, []).append(
-                        (evaluation.response_ended_ns or evaluation.ended_ns or 0, evaluation)
-                    )
+                    answers.setdefault(key, []).append((answered_ns, evaluation))
     complete = [_with_answer(correction, answers) for correction in by_id.values()]
     return sorted(complete, key=lambda correction: correction.recorded_ns)
 
 
 def _corrections_of(evaluation: AggregatedEvaluationResult) -> Iterator[Correction]:
     span = evaluation.span
+    trace_id = span.trace_id if span else None
+    span_id = span.span_id if span else None
     for result in evaluation.results:
-        text = (result.metadata or {}).get(_CORRECTION) if result.evaluator_kind == _HUMAN else None
+        if result.evaluator_kind != _HUMAN or not result.metadata:
+            continue
+        text = result.metadata.get(_CORRECTION)
         if not isinstance(text, str) or not text.strip():
             continue
         about: dict[str, Any] = {
             "user_id": evaluation.user_id,
-            "trace_id": span.trace_id if span else None,
-            "span_id": span.span_id if span else None,
+            "trace_id": trace_id,
+            "span_id": span_id,
             "response_id": evaluation.response_id,
             "conversation_id": evaluation.conversation_id,
         }
-        id = sha256(json.dumps([text, *about.values()]).encode()).hexdigest()[:12]
+        identity = json.dumps([text, *about.values()])
+        id = sha256(identity.encode()).hexdigest()[:12]
         recorded_ns = result.ended_ns or evaluation.ended_ns or 0
         yield Correction(
             id,
@@ -129,10 +138,20 @@ def _with_answer(
 
 def _values_of(keys: set[tuple[str, str]]) -> dict[str, set[str]]:
     """Return the ids by the columns in which they are looked for."""
+    trace_ids: set[str] = set()
+    response_ids: set[str] = set()
+    conversation_ids: set[str] = set()
+    for kind, value in keys:
+        if kind == "response":
+            response_ids.add(value)
+        elif kind == "conversation":
+            conversation_ids.add(value)
+        else:  # a trace, or a span as "<trace id>/<span id>"
+            trace_ids.add(value.partition("/")[0])
     return {
-        "trace_id": {value.partition("/")[0] for kind, value in keys if kind in ("span", "trace")},
-        "response_id": {value for kind, value in keys if kind == "response"},
-        "conversation_id": {value for kind, value in keys if kind == "conversation"},
+        "trace_id": trace_ids,
+        "response_id": response_ids,
+        "conversation_id": conversation_ids,
     }
 
 

@@ -1,8 +1,7 @@
-"""Erasure for a person or before a time, and what stays of a stored result: scores without personal
-data.
+"""Erasure for a person or before a time, and what stays of a stored result.
 
-A rewritten result keeps an allow-list of fields, so a field that is added later is removed until it
-is listed here.
+Scores without personal data stay. A rewritten result keeps an allow-list of fields, so a field that
+is added later is removed until it is listed here.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ class Erasure:
     """What is to be erased: a conversation, a user, or all before a moment.
 
     A user's conversations are included, since later turns repeat earlier ones. They are collected
-    while stored results are read; a conversation on which the user only recorded feedback is not
+    while stored results are read. A conversation on which the user only recorded feedback is not
     included.
 
     Args:
         conversations: Their ids, as ``conversation_id`` or ``session_id``.
         users: Ids as the application knows them, or as they are stored.
-        before: What is older goes; without a zone in UTC.
+        before: What is older is erased. A time without a zone is in UTC.
         salts: Of the hashes under which user ids may be stored.
     """
 
@@ -64,12 +63,15 @@ class Erasure:
         salts: Iterable[str | None] = (),
     ) -> None:
         self.conversations = set(conversations)
-        self.users = frozenset(
-            form
-            for user in map(str.strip, users)
-            for form in (clean(user, _MAX_CHARS), *(hashed(user, salt) for salt in {None, *salts}))
-        )
-        self.before = before if before is None or before.tzinfo else before.replace(tzinfo=UTC)
+        every_salt = {None, *salts}
+        stored_forms: set[str] = set()
+        for user in map(str.strip, users):
+            stored_forms.add(clean(user, _MAX_CHARS))
+            stored_forms.update(hashed(user, salt) for salt in every_salt)
+        self.users = frozenset(stored_forms)
+        if before is not None and not before.tzinfo:
+            before = before.replace(tzinfo=UTC)
+        self.before = before
         if [bool(self.conversations), bool(self.users), before is not None].count(True) != 1:
             raise ConfigurationError(
                 "expected one of: a conversation, a user, a time", path="erase"
@@ -121,12 +123,7 @@ class Erasure:
         if self.before is not None:
             return self.is_before(aggregated.ended_ns or aggregated.timestamp * 1_000_000)
         values: list[Any] = [aggregated, *_inputs(aggregated.input_snapshot)]
-        conversations = {
-            id
-            for value in values
-            for id in (value.conversation_id, value.session_id)
-            if id is not None
-        }
+        conversations = _conversations_of(values) - {None}
         is_theirs = any(value.user_id in self.users for value in values)
         if is_theirs and any(result.evaluator_kind != _HUMAN for result in aggregated.results):
             # A redacted id may be shared with other users.
@@ -136,12 +133,11 @@ class Erasure:
     def concerns_input(self, value: EvaluationInput, ended_ns: int | None) -> bool:
         """Tell whether an answer that waits for its evaluation has what is to be erased."""
         parts = _inputs(value)
-        conversations = {id for part in parts for id in (part.conversation_id, part.session_id)}
-        return (
-            self.is_before(ended_ns)
-            or any(part.user_id in self.users for part in parts)
-            or not self.conversations.isdisjoint(conversations)
-        )
+        if self.is_before(ended_ns):
+            return True
+        if any(part.user_id in self.users for part in parts):
+            return True
+        return not self.conversations.isdisjoint(_conversations_of(parts))
 
     def is_mentioned(self, value: object) -> bool:
         """Tell whether one of the ids is in the value, at any depth, or in JSON text within it."""
@@ -216,6 +212,15 @@ def _result_without_person(result: EvaluationResult) -> EvaluationResult:
 
 def _inputs(value: EvaluationInput | None) -> list[EvaluationInput]:
     return [] if value is None else [value, *(value.conversation or ())]
+
+
+def _conversations_of(values: Iterable[Any]) -> set[Any]:
+    """Return the ids of conversations and sessions, and None if an answer has none of one kind."""
+    ids: set[Any] = set()
+    for value in values:
+        ids.add(value.conversation_id)
+        ids.add(value.session_id)
+    return ids
 
 
 def _texts(fields: Mapping[str, Any], name: str) -> list[str]:

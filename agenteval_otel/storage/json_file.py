@@ -27,17 +27,17 @@ _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
     """Appends each result as one compact JSON line, readable and writable by its owner only.
 
-    A thread writes the lines; processes that write one file take turns by a lock on it. A saved
+    A thread writes the lines. Processes that write one file take turns by a lock on it. A saved
     line survives the end of its process, `SIGKILL` included. Where a full disk or a killed process
     cut a line off, the next one starts on a new line: readers skip what is not JSON. Missing
-    folders, and a file that was removed, are created. NaN is written as null; line separators are
+    folders, and a file that was removed, are created. NaN is written as null. Line separators are
     escaped, so one result is one line for every reader.
 
     Attributes:
         path: The file.
         max_bytes: Size above which the file is renamed to ``<name>.1``, that one to ``<name>.2``
-            and so on; None never rotates.
-        keep: How many rotated files are kept; the oldest is deleted.
+            and so on. None never rotates.
+        keep: How many rotated files are kept. The oldest is deleted.
         fsync: ``never`` leaves syncing to the system: lines survive the process, not a failure of
             the machine. ``batch`` waits for the disk with each batch, before its lines count as
             saved.
@@ -65,11 +65,10 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
         await self.batcher.save(line, len(line))
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
-        """Rewrite the file and those that were rotated, each at once, without content where it is
-        concerned.
+        """Rewrite the file and those that were rotated, without content where it is concerned.
 
-        Results may be saved meanwhile: they wait for the last lines alone. Lines that cannot be
-        read are removed.
+        Each file is replaced at once. Results may be saved meanwhile: they wait for the last lines
+        alone. Lines that cannot be read are removed.
         """
         return erase_lines(self.path, erasure, dry_run=dry_run)
 
@@ -80,8 +79,9 @@ class JsonFileStorageProvider(BatchedStorageProvider, type="json_file"):
 
 
 class LineFile:
-    """Appends whole lines, as the sink of a `ResultBatcher`; open, and locked, during a write
-    alone.
+    """Appends whole lines, as the sink of a `ResultBatcher`.
+
+    The file is open, and locked, during a write alone.
     """
 
     def __init__(
@@ -178,11 +178,8 @@ def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
     counts: Counter[str] = Counter()
     # Upwards: a file that is rotated meanwhile only moves to a higher number.
     for place in _rotated(file):
-        counts += (
-            _Rewriting(file, place, erasure).counts()
-            if dry_run
-            else _Rewriting(file, place, erasure).run()
-        )
+        rewriting = _Rewriting(file, place, erasure)
+        counts += rewriting.counts() if dry_run else rewriting.run()
     return ErasedPlace(str(path), counts["erased"], counts["unreadable"])
 
 
@@ -202,8 +199,9 @@ def _numbers(file: Path) -> list[int]:
 
 
 class _Rewriting:
-    """Rewrites one file of those that belong to `live`, whose lock keeps writers and their rotation
-    away.
+    """Rewrites one file of those that belong to `live`.
+
+    The lock of `live` keeps writers and their rotation away.
     """
 
     def __init__(self, live: Path, file: Path, erasure: Erasure) -> None:
@@ -275,10 +273,10 @@ class _Rewriting:
 
     def _changed(self, line: bytes) -> bytes:
         """Return the line as it stays. Empty for a line that cannot be read."""
+        if not line.strip():
+            return line
         is_whole = line.startswith(b"{") and line.rstrip().endswith(b"}")
-        if not line.strip() or (
-            is_whole and self._needles and not any(needle in line for needle in self._needles)
-        ):
+        if is_whole and self._needles and not any(needle in line for needle in self._needles):
             return line
         try:
             aggregated = parse_result(line)

@@ -17,18 +17,19 @@ _ENVIRONMENT: Final = re.compile(r"(?!langfuse)[a-z0-9_-]{1,40}")
 
 
 class LangfuseStorageProvider(ScoreStorageProvider, type="langfuse"):
-    """Sends each score to Langfuse, to the trace and the observation with the ids of the evaluated
-    span.
+    """Sends each score to Langfuse.
 
-    Numbers, booleans and categories keep their data type; the reasoning is the comment. A score has
+    It is sent to the trace and the observation with the ids of the evaluated span.
+
+    Numbers, booleans and categories keep their data type. The reasoning is the comment. A score has
     an id that is made of trace, span, evaluator, version and criterion: sent again it replaces
     itself. Scores may come before their trace.
 
     Attributes:
-        host: Address of Langfuse; else ``LANGFUSE_BASE_URL``, ``LANGFUSE_HOST``, or Langfuse Cloud
+        host: Address of Langfuse, else ``LANGFUSE_BASE_URL``, ``LANGFUSE_HOST``, or Langfuse Cloud
             in the EU.
-        public_key: The project's; else ``LANGFUSE_PUBLIC_KEY``.
-        secret_key: The project's; else ``LANGFUSE_SECRET_KEY``. Never shown, dumped or logged.
+        public_key: The project's, else ``LANGFUSE_PUBLIC_KEY``.
+        secret_key: The project's, else ``LANGFUSE_SECRET_KEY``. Never shown, dumped or logged.
     """
 
     address_field: ClassVar[str] = "host"
@@ -60,7 +61,9 @@ class _Sender:
         return await in_parts(self._send, values)
 
     async def _send(self, values: Sequence[list[SpanScore]]) -> None:
-        scores = [score for answer in values for score in answer]
+        scores: list[SpanScore] = []
+        for answer in values:
+            scores += answer
         if self._takes_lists is not False:
             try:
                 await self._send_list(scores)
@@ -88,9 +91,9 @@ class _Sender:
                 "id": os.urandom(16).hex(),
                 "type": "score-create",
                 "timestamp": score.evaluated_at,
-                "body": body,
+                "body": _body_of(score),
             }
-            for score, body in zip(scores, map(_body_of, scores), strict=True)
+            for score in scores
         ]
         message = await self._requests.ask("POST", "/api/public/ingestion", {"batch": events})
         statuses = [_status_of(error) for error in message.get("errors") or ()]
@@ -115,16 +118,11 @@ def _body_of(score: SpanScore) -> dict[str, Any]:
     value = score.value
     kind = "NUMERIC"
     if isinstance(value, bool):
-        value, kind = int(value), "BOOLEAN"
+        value = int(value)
+        kind = "BOOLEAN"
     elif isinstance(value, str):
         kind = "CATEGORICAL"
-    environment = (
-        score.environment
-        if score.environment and _ENVIRONMENT.fullmatch(score.environment)
-        else None
-    )
-    optional = {"comment": score.comment, "environment": environment}
-    return {
+    body: dict[str, Any] = {
         "id": score.id,
         "traceId": score.trace_id,
         "observationId": score.span_id,
@@ -133,5 +131,9 @@ def _body_of(score: SpanScore) -> dict[str, Any]:
         "dataType": kind,
         "timestamp": score.evaluated_at,
         "metadata": score.about,
-        **{name: text for name, text in optional.items() if text is not None},
     }
+    if score.comment is not None:
+        body["comment"] = score.comment
+    if score.environment and _ENVIRONMENT.fullmatch(score.environment):
+        body["environment"] = score.environment
+    return body

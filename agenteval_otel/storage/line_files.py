@@ -127,12 +127,13 @@ class LineFiles(Place):
         span = _span_of(evaluation)
         ids = {evaluation_id, *filter(None, [evaluation.response_id])}
         texts = ids if span is None else {*ids, span[0]}
-        others = [
-            StoredEvaluation(id, other)
-            for id, other in self._mentioning(texts)
-            if id != evaluation_id
-            and (other.response_id in ids or (span is not None and _span_of(other) == span))
-        ]
+        others: list[StoredEvaluation] = []
+        for id, other in self._mentioning(texts):
+            if id == evaluation_id:
+                continue
+            is_of_span = span is not None and _span_of(other) == span
+            if is_of_span or other.response_id in ids:
+                others.append(StoredEvaluation(id, other))
         return evaluation, others
 
     def find_conversation(
@@ -156,27 +157,26 @@ class LineFiles(Place):
         self, evaluations: Mapping[str, tuple[str, str]]
     ) -> list[AggregatedEvaluationResult]:
         spans = set(evaluations.values())
+        trace_ids = {trace_id for trace_id, _ in spans}
         return [
             other
-            for id, other in self._mentioning({trace_id for trace_id, _ in spans})
+            for id, other in self._mentioning(trace_ids)
             if id not in evaluations and _span_of(other) in spans
         ]
 
     def find_labels(self, evaluation_ids: Sequence[str]) -> list[Label]:
-        of_people = [
-            verdict
-            for id, evaluation in self.find_evaluations(evaluation_ids).items()
-            for verdict in _verdicts_of(id, evaluation, is_human=True)
-        ]
+        of_people: list[StoredVerdict] = []
+        for id, evaluation in self.find_evaluations(evaluation_ids).items():
+            of_people += _verdicts_of(id, evaluation, is_human=True)
         if not of_people:
             return []
-        ids = {id for verdict in of_people for id in (verdict.trace_id, verdict.response_id) if id}
+        ids: set[str] = set()
+        for verdict in of_people:
+            ids.update(filter(None, (verdict.trace_id, verdict.response_id)))
         answers = [*self._referring(ids), *self.find_evaluations(sorted(ids)).items()]
-        of_others = [
-            verdict
-            for id, evaluation in answers
-            for verdict in _verdicts_of(id, evaluation, is_human=False)
-        ]
+        of_others: list[StoredVerdict] = []
+        for id, evaluation in answers:
+            of_others += _verdicts_of(id, evaluation, is_human=False)
         return joined_labels(of_people, of_others)
 
     def _rows(self, query: Query, unreadable: UnreadableRows) -> Iterator[AnswerRow]:
@@ -283,7 +283,9 @@ class LineFiles(Place):
 
 def _forms_of(texts: Collection[str]) -> set[bytes]:
     """Return how texts are written as JSON: with other characters as they are, or escaped."""
-    return {form for text in texts for form in (to_json(text), json.dumps(text).encode())}
+    forms = {to_json(text) for text in texts}
+    forms.update(json.dumps(text).encode() for text in texts)
+    return forms
 
 
 def _has_input(line: bytes) -> bool:

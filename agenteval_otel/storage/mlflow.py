@@ -1,5 +1,6 @@
-"""MlflowStorageProvider: each score as an assessment of MLflow, at the trace and the span that it
-judges.
+"""MlflowStorageProvider: each score as an assessment of MLflow.
+
+An assessment is at the trace and the span that the score judges.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ _CHANGEABLE: Final = "feedback,rationale,metadata"
 
 
 class MlflowStorageProvider(ScoreStorageProvider, type="mlflow"):
-    """Sends each score to MLflow's tracking server, as feedback on the trace ``tr-<trace id>`` and
-    the evaluated span.
+    """Sends each score to MLflow's tracking server, as feedback on the evaluated span.
+
+    The trace has the id ``tr-<trace id>`` there.
 
     MLflow uses this id for traces received by OTLP. It rejects assessments that arrive before their
-    trace, so scores wait for it, up to `give_up_s`. An assessment's id is made of answer, evaluator,
-    version and criterion; sent again, it replaces the value, rationale and metadata.
+    trace, so scores wait for it, up to `give_up_s`. An assessment's id is made of answer,
+    evaluator, version and criterion. Sent again, it replaces the value, rationale and metadata.
     Failures are sent as assessments with an error.
 
     Attributes:
-        tracking_uri: Address of the tracking server; else ``MLFLOW_TRACKING_URI``.
-        token: Sent as a bearer token; else ``MLFLOW_TRACKING_TOKEN``. Never shown, dumped or
+        tracking_uri: Address of the tracking server, else ``MLFLOW_TRACKING_URI``.
+        token: Sent as a bearer token, else ``MLFLOW_TRACKING_TOKEN``. Never shown, dumped or
             logged.
-        username: With `password` instead of a token; else ``MLFLOW_TRACKING_USERNAME``.
+        username: With `password` instead of a token, else ``MLFLOW_TRACKING_USERNAME``.
         password: Else ``MLFLOW_TRACKING_PASSWORD``. Never shown, dumped or logged.
     """
 
@@ -58,7 +60,7 @@ class MlflowStorageProvider(ScoreStorageProvider, type="mlflow"):
 
 
 class _Sender:
-    """One request for each score, as MLflow takes no more; up to eight at once."""
+    """Sends one request for each score, as MLflow takes no more. Up to eight run at once."""
 
     def __init__(self, provider: MlflowStorageProvider) -> None:
         authorization = None
@@ -68,9 +70,8 @@ class _Sender:
             authorization = f"Basic {b64encode(user.encode()).decode()}"
         elif (token := provider.setting("token")) is not None:
             authorization = f"Bearer {token}"
-        self._requests = Requests(
-            provider, {} if authorization is None else {"authorization": authorization}
-        )
+        headers = {} if authorization is None else {"authorization": authorization}
+        self._requests = Requests(provider, headers)
 
     async def send(self, values: Sequence[list[SpanScore]]) -> list[DeliveryError | None]:
         turns = asyncio.Semaphore(_AT_ONCE)
@@ -131,22 +132,26 @@ def _body_of(score: SpanScore) -> dict[str, Any]:
         feedback["error"] = {"error_code": error_type, **message}
     else:
         feedback["value"] = score.value
-    return {
+    source = {
+        "source_type": _SOURCES.get(result.evaluator_kind, "CODE"),
+        "source_id": score.evaluator,
+    }
+    metadata = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in score.about.items()
+    }
+    body: dict[str, Any] = {
         "assessment_id": f"a-{score.id}",
         "assessment_name": score.name,
         "trace_id": f"tr-{score.trace_id}",
         "span_id": score.span_id,
         "feedback": feedback,
         "valid": True,
-        "source": {
-            "source_type": _SOURCES.get(result.evaluator_kind, "CODE"),
-            "source_id": score.evaluator,
-        },
+        "source": source,
         "create_time": score.evaluated_at,
         "last_update_time": score.evaluated_at,
-        "metadata": {
-            name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in score.about.items()
-        },
-        **({} if score.comment is None else {"rationale": score.comment}),
+        "metadata": metadata,
     }
+    if score.comment is not None:
+        body["rationale"] = score.comment
+    return body

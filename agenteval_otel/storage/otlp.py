@@ -1,5 +1,6 @@
-"""OtlpStorageProvider: the emitter's name among the storage providers; the pipeline takes its
-`emitter`.
+"""OtlpStorageProvider: the emitter's name among the storage providers.
+
+The pipeline takes its `emitter`.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
 
     Attributes:
         endpoint: OTLP endpoint, such as ``http://localhost:4317``.
-        protocol: ``grpc`` or ``http/protobuf``; from the environment, else by the port, when left
+        protocol: ``grpc`` or ``http/protobuf``, from the environment, else by the port, when left
             out.
-        headers: Sent with everything that is exported, such as an authorization; never shown.
+        headers: Sent with everything that is exported, such as an authorization. Never shown.
         detail: ``auto`` writes result spans for evaluators that call a model and for failures,
-            ``result`` for all; ``response`` writes none of them, ``none`` no span at all.
+            ``result`` for all. ``response`` writes none of them, ``none`` no span at all.
         placement: The run span as a ``child`` of the evaluated span, or ``linked`` from a trace of
             its own.
         signals: The signals to emit.
-        content: Which signals may carry content (prompt, answer, explanations); None follows
+        content: Which signals may carry content (prompt, answer, explanations). None follows
             ``OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT``, whose default is none.
         no_scores: Also emits an event for each criterion that has no score and did not fail, with
             the reason (``agenteval.evaluation.no_score``).
@@ -70,10 +71,9 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
     @field_validator("headers")
     @classmethod
     def _are_one_line_each(cls, value: dict[str, str]) -> dict[str, str]:
-        if any(
-            character in text for pair in value.items() for text in pair for character in "\r\n\0"
-        ):
-            raise ValueError("a name and a value are one line each")
+        for text in (*value, *value.values()):
+            if any(character in text for character in "\r\n\0"):
+                raise ValueError("a name and a value are one line each")
         return value
 
     @cached_property

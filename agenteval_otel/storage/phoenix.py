@@ -19,12 +19,12 @@ class PhoenixStorageProvider(ScoreStorageProvider, type="phoenix"):
 
     The annotation has the score as a number, the label, and the reasoning as its explanation. Its
     identifier is made of answer, evaluator, version and criterion: sent again, it replaces the
-    earlier one. Phoenix keeps annotations of spans that have not arrived for about ten minutes;
-    those that it then drops are not counted here.
+    earlier one. Phoenix keeps annotations of spans that have not arrived for about ten minutes.
+    Those that it then drops are not counted here.
 
     Attributes:
-        endpoint: Its HTTP address; else ``PHOENIX_ENDPOINT`` or ``PHOENIX_COLLECTOR_ENDPOINT``.
-        api_key: Where Phoenix asks for it; else ``PHOENIX_API_KEY``. Never shown, dumped or logged.
+        endpoint: Its HTTP address, else ``PHOENIX_ENDPOINT`` or ``PHOENIX_COLLECTOR_ENDPOINT``.
+        api_key: Where Phoenix asks for it, else ``PHOENIX_API_KEY``. Never shown, dumped or logged.
     """
 
     address_field: ClassVar[str] = "endpoint"
@@ -55,7 +55,9 @@ class _Sender:
         return await in_parts(self._send, values)
 
     async def _send(self, values: Sequence[list[SpanScore]]) -> None:
-        annotations = [_body_of(score) for answer in values for score in answer]
+        annotations: list[dict[str, Any]] = []
+        for answer in values:
+            annotations += map(_body_of, answer)
         # Not `?sync=true`, which refuses them all where one span is missing: spans mostly come
         # later than their scores.
         await self._requests.ask("POST", "/v1/span_annotations", {"data": annotations})
@@ -68,17 +70,20 @@ def _body_of(score: SpanScore) -> dict[str, Any]:
     number = score.value
     label = score.result.label
     if isinstance(number, str):  # a category
-        label, number = number, score.result.normalized
-    fields = {
-        "score": None if number is None else float(number),
-        "label": label,
-        "explanation": score.comment,
-    }
+        label = number
+        number = score.result.normalized
+    result: dict[str, Any] = {}
+    if number is not None:
+        result["score"] = float(number)
+    if label is not None:
+        result["label"] = label
+    if score.comment is not None:
+        result["explanation"] = score.comment
     return {
         "span_id": score.span_id,
         "name": score.name,
         "identifier": score.id,
         "metadata": score.about,
         "annotator_kind": _KINDS.get(score.result.evaluator_kind, "CODE"),
-        "result": {name: field for name, field in fields.items() if field is not None},
+        "result": result,
     }

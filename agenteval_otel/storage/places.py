@@ -13,10 +13,28 @@ from agenteval_otel.storage.rows import AnswerRow, Label, StoredEvaluation, Unre
 Stored: TypeAlias = Iterator[tuple[str, AggregatedEvaluationResult]]
 """Evaluations by their ids."""
 COLUMNS: Final = (
-    "evaluation_id", "evaluated", "answered", "criterion", "agent", "model", "prompt_version", "service_version",
-    "evaluator_version", "environment", "arm", "reason", "evaluator_kind", "status", "passed", "weight", "probability",
-    "normalized", "cluster", "shadow", "preferred",
-)  # fmt: skip
+    "evaluation_id",
+    "evaluated",
+    "answered",
+    "criterion",
+    "agent",
+    "model",
+    "prompt_version",
+    "service_version",
+    "evaluator_version",
+    "environment",
+    "arm",
+    "reason",
+    "evaluator_kind",
+    "status",
+    "passed",
+    "weight",
+    "probability",
+    "normalized",
+    "cluster",
+    "shadow",
+    "preferred",
+)
 """Of a row of `Place.columns`, in this order. Moments are in seconds since the epoch. When the answer
 was given may be None. `preferred` is whether the result has a `least_probability`.
 """
@@ -103,8 +121,10 @@ class Place(ABC):
         unreadable.log(self.name)
 
     def answers(self, ids: Mapping[str, Collection[str]]) -> Stored:
-        """Yield the evaluations with one of these values of ``trace_id``, ``response_id`` or
-        ``conversation_id``. Their results may be missing. Files give all that have an input.
+        """Yield the evaluations that have one of these ids.
+
+        The ids are values of ``trace_id``, ``response_id`` or ``conversation_id``. The results of
+        the evaluations may be missing. Files give all that have an input.
         """
         unreadable = UnreadableRows()
         yield from self._answers(ids, unreadable)
@@ -116,8 +136,10 @@ class Place(ABC):
 
     @abstractmethod
     def columns(self, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
-        """Yield the results as rows of `COLUMNS`, in parts, of the evaluations behind the id
-        `after`. `skip` leaves out so many of the oldest results.
+        """Yield the results as rows of `COLUMNS`, in parts.
+
+        They are those of the evaluations behind the id `after`. `skip` leaves out so many of the
+        oldest results.
         """
 
     @abstractmethod
@@ -152,8 +174,9 @@ class Place(ABC):
 
     @abstractmethod
     def find_labels(self, evaluation_ids: Sequence[str]) -> list[Label]:
-        """Return the labels that these evaluations hold, each joined with the answer that it is
-        about.
+        """Return the labels that these evaluations hold.
+
+        Each is joined with the answer that it is about.
         """
 
     @abstractmethod

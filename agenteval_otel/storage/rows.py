@@ -226,18 +226,23 @@ def row_of_record(record: Mapping[str, Any], id: str, place: str) -> AnswerRow:
         raise NotAResultError(_EXPECTED)
     rows = [_row_of_result_record(item) for item in results]
     span = in_snake_case(_mapping(fields.get("span")))
+    evaluated_at = seconds_of(fields.get("ended_ns"), fields.get("timestamp"))
+    answered_at = seconds_of(fields.get("response_ended_ns"), None) or None
+    conversation = fields.get("conversation_id") or fields.get("session_id")
+    tags = _mapping(fields.get("tags"))
+    snapshot = in_snake_case(_mapping(fields.get("input_snapshot")))
     return answer_row(
         id,
         place,
-        seconds_of(fields.get("ended_ns"), fields.get("timestamp")),
-        seconds_of(fields.get("response_ended_ns"), None) or None,
+        evaluated_at,
+        answered_at,
         fields,
-        _mapping(fields.get("tags")),
-        fields.get("conversation_id") or fields.get("session_id"),
+        tags,
+        conversation,
         span.get("trace_id"),
         fields.get("metadata"),
         rows,
-        in_snake_case(_mapping(fields.get("input_snapshot"))),
+        snapshot,
     )
 
 
@@ -260,15 +265,24 @@ def row_of(aggregated: AggregatedEvaluationResult, place: str) -> AnswerRow:
         for result in aggregated.results
     ]
     span = aggregated.span
+    evaluated_at = seconds_of(aggregated.ended_ns, aggregated.timestamp)
+    answered_at = seconds_of(aggregated.response_ended_ns, None) or None
+    named: dict[str, Any] = {}
+    for name in LABELS:
+        value = getattr(aggregated, name)
+        if value is not None:
+            named[name] = value
+    conversation = aggregated.conversation_id or aggregated.session_id
+    trace_id = span.trace_id if span else None
     return answer_row(
         place,
         place,
-        seconds_of(aggregated.ended_ns, aggregated.timestamp),
-        seconds_of(aggregated.response_ended_ns, None) or None,
-        {name: value for name in LABELS if (value := getattr(aggregated, name)) is not None},
+        evaluated_at,
+        answered_at,
+        named,
         aggregated.tags or {},
-        aggregated.conversation_id or aggregated.session_id,
-        span.trace_id if span else None,
+        conversation,
+        trace_id,
         aggregated.metadata,
         rows,
         _input_of(aggregated),
@@ -300,23 +314,25 @@ def answer_row(
     fields: Mapping[str, Any],
 ) -> AnswerRow:
     """Return a row. What an answer was not annotated with comes from its input."""
-    labels = {
-        name: str(value)
-        for name in LABELS
-        if (value := named.get(name) or fields.get(name)) is not None
-    }
+    labels: dict[str, str] = {}
+    for name in LABELS:
+        value = named.get(name) or fields.get(name)
+        if value is not None:
+            labels[name] = str(value)
     for name, value in (tags or _mapping(fields.get("tags"))).items():
         labels[f"tag.{name}"] = str(value)
     conversation = conversation or fields.get("conversation_id") or fields.get("session_id")
+    conversation_id = conversation if isinstance(conversation, str) else None
+    own_id = _id_in(metadata, fields.get("metadata"))
     return AnswerRow(
         id,
         place,
         at,
         answered_at,
         labels,
-        conversation if isinstance(conversation, str) else None,
+        conversation_id,
         trace_id if isinstance(trace_id, str) else None,
-        _id_in(metadata, fields.get("metadata")),
+        own_id,
         results,
         fields,
     )
@@ -344,13 +360,14 @@ def result_row(
     ):
         normalized = None
         status = FAILED if status == SCORED else status
+    verdict = passed if isinstance(passed, bool) else None
     return ResultRow(
         criterion,
         evaluator,
         version,
         status,
         normalized,
-        passed if isinstance(passed, bool) else None,
+        verdict,
         known(probability),
         kind,
         reason,
@@ -388,16 +405,18 @@ def _row_of_result_record(record: object) -> ResultRow:
         status = FAILED
     elif skip_reason is not None:
         status = SKIPPED
+    evaluator = str(evaluator_id or evaluator_type)
+    reason = reason_code or error_type or label
     return result_row(
         criterion,
-        str(evaluator_id or evaluator_type),
+        evaluator,
         version,
         status,
         normalized,
         passed,
         probability,
         kind or "deterministic",
-        reason_code or error_type or label,
+        reason,
         shadow is True,
         least_probability,
     )
@@ -456,13 +475,12 @@ def scores_of(results: Iterable[ResultRow]) -> tuple[dict[str, ScoreOf], tuple[s
 def _mean(scores: list[ScoreOf]) -> ScoreOf:
     values = [score.value for score in scores if score.value is not None]
     verdicts = [score.passed for score in scores if score.passed is not None]
-    return ScoreOf(
-        math.fsum(values) / len(values) if values else None,
-        all(verdicts) if verdicts else None,
-        max(score.weight for score in scores),
-        ", ".join(sorted({score.version for score in scores})),
-        all(score.is_baseline for score in scores),
-    )
+    versions = {score.version for score in scores}
+    mean = math.fsum(values) / len(values) if values else None
+    passed = all(verdicts) if verdicts else None
+    largest_weight = max(score.weight for score in scores)
+    is_baseline = all(score.is_baseline for score in scores)
+    return ScoreOf(mean, passed, largest_weight, ", ".join(sorted(versions)), is_baseline)
 
 
 # --- labels, joined with the answers that they are about
@@ -470,8 +488,8 @@ class Label(NamedTuple):
     """A person's label of an answer, with the evaluators' verdicts on it.
 
     Attributes:
-        evaluation_id: Of the answer; None if it is not stored in this place.
-        passed: The person's verdict; None of a score or a comment.
+        evaluation_id: Of the answer. None if it is not stored in this place.
+        passed: The person's verdict. None for a score or a comment.
         others: The evaluators' verdicts by criterion.
     """
 
@@ -511,16 +529,15 @@ def joined_labels(
         keys = ((row.trace_id, row.span_id), (None, row.evaluation_id), (None, row.response_id))
         for trace_id, id in keys:
             if id is not None:
-                others = answers.setdefault((trace_id, id), (row.evaluation_id, {}))[1]
+                answer = answers.setdefault((trace_id, id), (row.evaluation_id, {}))
+                others = answer[1]
                 if row.passed is not None:
                     others[row.criterion] = row.passed
     labels = []
     unknown: tuple[str | None, dict[str, bool]] = (None, {})
     for label in of_people:
-        answer = (
-            answers.get((label.trace_id, label.span_id or ""))
-            or answers.get((None, label.response_id or ""))
-            or unknown
-        )
-        labels.append(Label(answer[0], label.criterion, label.passed, answer[1]))
+        of_span = answers.get((label.trace_id, label.span_id or ""))
+        of_response = answers.get((None, label.response_id or ""))
+        evaluation_id, others = of_span or of_response or unknown
+        labels.append(Label(evaluation_id, label.criterion, label.passed, others))
     return labels

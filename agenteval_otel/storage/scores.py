@@ -1,8 +1,8 @@
-"""What the providers for Langfuse, Phoenix and MLflow share: results as scores of a span, and
-requests that carry them.
+"""Results as scores of a span, and requests that carry them.
 
-Each sends a result's scores to where the team already looks at the traces. Sending is late and
-apart: `save_result` puts the scores into a `BatchDelivery`.
+The providers for Langfuse, Phoenix and MLflow share this module. Each sends a result's scores to
+where the team already looks at the traces. Sending is late and apart: `save_result` puts the scores
+into a `BatchDelivery`.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class SpanScore(NamedTuple):
     Attributes:
         id: 32 hexadecimal digits, of the answer, the evaluator, its version and the criterion: the
             same when the same result is sent again.
-        value: The raw score; None for a failure.
+        value: The raw score. None for a failure.
         comment: The reasoning, where it may leave.
-        about: Evaluator, version, kind, sampling probability, verdict, reason code; those that are
-            known.
+        about: Evaluator, version, kind, sampling probability, verdict and reason code, as far as
+            they are known.
     """
 
     id: str
@@ -87,8 +87,8 @@ class ScoreStorageProvider(EvaluationStorageProvider):
     Skipped results are not sent.
 
     Attributes:
-        headers: Sent with every request, such as those that a proxy requires; never shown.
-        timeout_s: Time limit of one request in seconds; after it, the request is sent again.
+        headers: Sent with every request, such as those that a proxy requires. Never shown.
+        timeout_s: Time limit of one request in seconds. After it, the request is sent again.
         give_up_s: Age of a result, in seconds, after which it is not sent again.
     """
 
@@ -123,10 +123,9 @@ class ScoreStorageProvider(EvaluationStorageProvider):
     @field_validator("headers")
     @classmethod
     def _are_one_line_each(cls, value: dict[str, str]) -> dict[str, str]:
-        if any(
-            not text.isascii() or not text.isprintable() for pair in value.items() for text in pair
-        ):
-            raise ValueError("a name and a value are one line of ASCII characters each")
+        for text in (*value, *value.values()):
+            if not text.isascii() or not text.isprintable():
+                raise ValueError("a name and a value are one line of ASCII characters each")
         return value
 
     @serializer("*", when_used="unless-none")
@@ -162,19 +161,17 @@ class ScoreStorageProvider(EvaluationStorageProvider):
         None if nothing does.
         """
         for name in (self.address_field, *self.needs):
-            if not self.setting(name) and not (name == self.address_field and self.default_address):
-                return (
-                    f"{name} is missing, and so is the variable {' or '.join(self.variables[name])}"
-                )
+            has_default = name == self.address_field and bool(self.default_address)
+            if not has_default and not self.setting(name):
+                variables = " or ".join(self.variables[name])
+                return f"{name} is missing, and so is the variable {variables}"
         # of a variable: a setting is checked before
         if (problem := problem_of(self.address)) is not None:
             return f"{self.address_field}: {problem}"
-        wrong = [
-            name
-            for name in self.variables
-            if name != self.address_field and not _can_go(self.setting(name))
-        ]
-        return f"{wrong[0]}: expected visible ASCII characters" if wrong else None
+        for name in self.variables:
+            if name != self.address_field and not _can_go(self.setting(name)):
+                return f"{name}: expected visible ASCII characters"
+        return None
 
     def prepare(self) -> None:
         """Import the HTTP client."""
@@ -312,10 +309,13 @@ def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) 
     span = aggregated.span
     name = _name(result.criterion_name)
     evaluator = result.evaluator_id or result.evaluator_type
-    trace_id, span_id = (span.trace_id, span.span_id) if span else ("", "")
+    trace_id = span.trace_id if span else ""
+    span_id = span.span_id if span else ""
     # The answer's own id separates two answers of one span, or the response's where results of code
     # have no other. Another person's feedback replaces nothing.
-    by = aggregated.user_id or str(result.ended_ns) if result.evaluator_kind == "human" else ""
+    by = ""
+    if result.evaluator_kind == "human":
+        by = aggregated.user_id or str(result.ended_ns)
     parts = (
         trace_id,
         span_id,
@@ -335,18 +335,27 @@ def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) 
         "reason_code": result.reason_code and _name(result.reason_code),
         "agent": aggregated.agent and _name(aggregated.agent),
     }
+    identity = "\0".join(parts).encode("utf-8", "replace")
+    id = hashlib.sha256(identity).hexdigest()[:32]
+    known = {key: detail for key, detail in about.items() if detail is not None}
     value = result.score
+    if isinstance(value, str):
+        value = _name(value)
+    comment = None
+    if result.reasoning:
+        comment = cap(sanitise(result.reasoning), _COMMENT_CHARS)
+    ended_ns = result.ended_ns or aggregated.ended_ns or aggregated.timestamp * 1_000_000
     return SpanScore(
-        hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:32],
-        name,
-        _name(value) if isinstance(value, str) else value,
-        cap(sanitise(result.reasoning), _COMMENT_CHARS) if result.reasoning else None,
-        trace_id,
-        span_id,
-        _evaluated_at(result.ended_ns or aggregated.ended_ns or aggregated.timestamp * 1_000_000),
-        {key: item for key, item in about.items() if item is not None},
-        aggregated.environment,
-        result,
+        id=id,
+        name=name,
+        value=value,
+        comment=comment,
+        trace_id=trace_id,
+        span_id=span_id,
+        evaluated_at=_evaluated_at(ended_ns),
+        about=known,
+        environment=aggregated.environment,
+        result=result,
     )
 
 

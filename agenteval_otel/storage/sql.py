@@ -20,21 +20,22 @@ from agenteval_otel.storage.sql_rows import StoredResult, in_utc, name_of, rows_
 
 
 class SqlStorageProvider(BatchedStorageProvider, type="sql"):
-    """Inserts each result into a database: a row for the evaluation, and one for each score, skip
-    and failure.
+    """Inserts each result into a database.
+
+    The evaluation has a row, and so has each score, skip and failure.
 
     A thread inserts the rows. A saved result is committed: it survives the end of its process,
     `SIGKILL` included. Tables are created with the first result. An SQLite file belongs to its
-    owner only; processes that write it take turns by the lock ``<name>.lock``. Needs the extra
+    owner only. Processes that write it take turns by the lock ``<name>.lock``. Needs the extra
     ``sql``, for PostgreSQL ``postgresql``.
 
     Attributes:
         path: An SQLite file. Either this or `url`.
         url: ``postgresql://user:password@host/database`` or ``sqlite:///file``. Shown with its user
             masked. Without a password the server's own ways apply (``PGPASSWORD``, ``~/.pgpass``).
-        keep_days: Older evaluations are deleted, a few with each batch; None keeps all.
+        keep_days: Older evaluations are deleted, a few with each batch. None keeps all.
         fsync: For SQLite: with ``never`` commits survive the process, and a failure of the machine
-            may cost the last ones; ``batch`` waits for the disk with each. A server follows its own
+            may cost the last ones. ``batch`` waits for the disk with each. A server follows its own
             settings.
     """
 

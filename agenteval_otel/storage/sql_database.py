@@ -2,7 +2,7 @@
 
 Loads SQLAlchemy.
 
-A batch is one transaction. After a lost connection to a server it is tried once more; rows have
+A batch is one transaction. After a lost connection to a server it is tried once more. Rows have
 their own ids, so none is stored twice. Processes that write an SQLite file take turns by the lock
 beside it, for its check-points too.
 """
@@ -170,11 +170,9 @@ def _missing_columns(connection: sa.Connection) -> list[sa.Column[Any]]:
     inspector = sa.inspect(connection)
     missing = []
     for table in _METADATA.sorted_tables:
-        present = (
-            {column["name"] for column in inspector.get_columns(table.name)}
-            if inspector.has_table(table.name)
-            else ()
-        )
+        present: set[str] = set()
+        if inspector.has_table(table.name):
+            present = {column["name"] for column in inspector.get_columns(table.name)}
         missing += [column for column in table.columns if column.name not in present]
     return missing
 
@@ -193,17 +191,13 @@ def add_missing_indices(target: Target) -> list[str]:
             connection = stack.enter_context(
                 contextlib.closing(connect_writer(target, durable=False))
             )
-            present = {
-                index["name"]
-                for table in _METADATA.sorted_tables
-                for index in sa.inspect(connection).get_indexes(table.name)
-            }
-            missing = [
-                index
-                for table in (EVALUATIONS, RESULTS)
-                for index in table.indexes
-                if index.name not in present
-            ]
+            present: set[str | None] = set()
+            for table in _METADATA.sorted_tables:
+                indices = sa.inspect(connection).get_indexes(table.name)
+                present.update(index["name"] for index in indices)
+            missing: list[sa.Index] = []
+            for table in (EVALUATIONS, RESULTS):
+                missing += [index for index in table.indexes if index.name not in present]
             connection.rollback()
             with connection.begin():
                 if missing and target.path is None:
@@ -303,7 +297,8 @@ class Database:
             self._drop()
 
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             with contextlib.suppress(Exception):
                 connection.close()
@@ -439,32 +434,36 @@ def _delete_replaced(
         return
     of = EVALUATIONS.c
     columns = RESULTS.c
+    trace_ids = {answer[0] for answer in by_answer}
+    call_ids = {answer[2] for answer in by_answer}
+    own_ids = [item.evaluation["id"] for item in items]  # saved, and the reply was lost
     # By the index of traces: one of ids, in a large database, takes longer to make than a save may.
-    same_traces = sa.select(of.id, of.trace_id, of.span_id, of.call_id, of.details).where(
-        of.trace_id.in_({answer[0] for answer in by_answer}),
-        of.call_id.in_({answer[2] for answer in by_answer}),
-        of.id.not_in([item.evaluation["id"] for item in items]),  # saved, and the reply was lost
+    same_traces = sa.select(of.id, of.trace_id, of.span_id, of.call_id, of.details)
+    same_traces = same_traces.where(
+        of.trace_id.in_(trace_ids), of.call_id.in_(call_ids), of.id.not_in(own_ids)
     )
-    answers = {
-        row["id"]: answer_of(row)
-        for row in connection.execute(same_traces).mappings()
-        if answer_of(row) in by_answer
-    }
+    answers: dict[str, tuple[Any, ...]] = {}
+    for row in connection.execute(same_traces).mappings():
+        answer = answer_of(row)
+        if answer in by_answer:
+            answers[row["id"]] = answer
     if not answers:
         return
+    is_of_these = columns.evaluation_id.in_(list(answers))
     stored = sa.select(
         columns.evaluation_id,
         columns.position,
         columns.evaluator,
         columns.evaluator_version,
         columns.criterion,
-    ).where(columns.evaluation_id.in_(list(answers)), columns.evaluator_kind != "human")
+    )
+    stored = stored.where(is_of_these, columns.evaluator_kind != "human")
     for row in connection.execute(stored).mappings().all():
         if (*answers[row["evaluation_id"]], *result_of(row)) in keys:
             is_it = columns.evaluation_id == row["evaluation_id"]
             is_it &= columns.position == row["position"]
             connection.execute(sa.delete(RESULTS).where(is_it))
-    with_results = sa.select(columns.evaluation_id).where(columns.evaluation_id.in_(list(answers)))
+    with_results = sa.select(columns.evaluation_id).where(is_of_these)
     empty = answers.keys() - set(connection.execute(with_results).scalars())
     if empty:
         connection.execute(sa.delete(EVALUATIONS).where(of.id.in_(empty)))
@@ -472,8 +471,11 @@ def _delete_replaced(
 
 def insert_rows(connection: sa.Connection, items: Sequence[Rows]) -> None:
     build = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
-    results = [row for item in items for row in item.results]
-    for table, rows in ((EVALUATIONS, [item.evaluation for item in items]), (RESULTS, results)):
+    evaluations = [item.evaluation for item in items]
+    results: list[dict[str, Any]] = []
+    for item in items:
+        results += item.results
+    for table, rows in ((EVALUATIONS, evaluations), (RESULTS, results)):
         if rows:
             connection.execute(build(table).on_conflict_do_nothing(), rows)
 

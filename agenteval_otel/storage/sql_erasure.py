@@ -1,5 +1,6 @@
-"""Erasing from a database: rows are replaced by those of a result without content; loads
-SQLAlchemy.
+"""Erasing from a database: rows are replaced by those of a result without content.
+
+Loads SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def _erased(
                 # an updated one not.
                 connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(gone)))
                 insert_rows(connection, rows)
-        removed, unreadable = removed + len(rows), unreadable + len(gone) - len(rows)
+        removed += len(rows)
+        unreadable += len(gone) - len(rows)
         if len(candidates) < _BATCH:
             return ErasedPlace(target.place, removed, unreadable)
         last = candidates[-1]["id"]
@@ -100,15 +102,17 @@ def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
         condition: sa.ColumnElement[bool] = columns.evaluated_at < erasure.before
     else:
         conversations = [name_of(id) for id in erasure.conversations]
+        users = [name_of(id) for id in erasure.users]
+        # A whole conversation has its users in its turns.
+        has_user_in_turns = [
+            columns.details.contains(needle.decode(), autoescape=True)
+            for needle in erasure.user_needles()
+        ]
         condition = sa.or_(
             columns.conversation_id.in_(conversations),
             columns.session_id.in_(conversations),
-            columns.user_id.in_(map(name_of, erasure.users)),
-            # A whole conversation has its users in its turns.
-            *(
-                columns.details.contains(needle.decode(), autoescape=True)
-                for needle in erasure.user_needles()
-            ),
+            columns.user_id.in_(users),
+            *has_user_in_turns,
         )
     return (
         sa.select(EVALUATIONS)

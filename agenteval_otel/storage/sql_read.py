@@ -1,5 +1,6 @@
-"""Reads stored results from a database: whole evaluations, light rows of them, and the results as
-columns. Loads SQLAlchemy.
+"""Reads stored results from a database: evaluations, light rows of them, and columns.
+
+Evaluations are read whole. Columns are those of the results. Loads SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ class StoredDatabase(Place):
     def find_results(
         self, filters: Mapping[str, Any], *, limit: int, offset: int
     ) -> list[StoredResult]:
-        """Return the results that match, newest first. Values are always bound, never part of the
-        statement's text.
+        """Return the results that match, newest first.
+
+        Values are always bound, never part of the statement's text.
         """
         columns = RESULTS.c
         ranges = {
@@ -79,15 +81,16 @@ class StoredDatabase(Place):
             "min_score": columns.score.__ge__,
             "max_score": columns.score.__le__,
         }
-        conditions = [
-            ranges[name](value) if name in ranges else columns[name] == value
-            for name, value in filters.items()
-            if value is not None and name != "tags"
-        ]
-        conditions += [
-            columns.tags[key].as_string() == value
-            for key, value in (filters.get("tags") or {}).items()
-        ]
+        conditions: list[sa.ColumnElement[bool]] = []
+        for name, value in filters.items():
+            if value is None or name == "tags":
+                continue
+            if name in ranges:
+                conditions.append(ranges[name](value))
+            else:
+                conditions.append(columns[name] == value)
+        for key, value in (filters.get("tags") or {}).items():
+            conditions.append(columns.tags[key].as_string() == value)
         newest = (columns.evaluated_at.desc(), columns.evaluation_id.desc(), columns.position)
         statement = (
             sa.select(RESULTS).where(*conditions).order_by(*newest).limit(limit).offset(offset)
@@ -128,6 +131,13 @@ class StoredDatabase(Place):
             )
         else:
             evaluated = sa.func.strftime("%s", results.evaluated_at)
+        reason = sa.func.coalesce(results.reason_code, results.error_type, results.label)
+        unit = sa.func.coalesce(
+            evaluations.conversation_id,
+            evaluations.session_id,
+            results.trace_id,
+            results.evaluation_id,
+        )
         selected = (
             results.evaluation_id,
             sa.cast(evaluated, sa.BigInteger),
@@ -140,19 +150,14 @@ class StoredDatabase(Place):
             results.evaluator_version,
             results.environment,
             results.arm,
-            sa.func.coalesce(results.reason_code, results.error_type, results.label),
+            reason,
             results.evaluator_kind,
             results.status,
             results.passed,
             results.weight,
             results.probability,
             results.normalized,
-            sa.func.coalesce(
-                evaluations.conversation_id,
-                evaluations.session_id,
-                results.trace_id,
-                results.evaluation_id,
-            ),
+            unit,
             _has(self.target, '"shadow":true'),
             _has(self.target, '"least_probability":'),
         )
@@ -176,7 +181,9 @@ class StoredDatabase(Place):
                 return
             # SQLite's own tuples: making a million rows of them takes a fifth of the time.
             cursor = connection.execute(ordered).cursor
-            while cursor is not None and (part := cursor.fetchmany(_AT_ONCE)):
+            if cursor is None:
+                return
+            while part := cursor.fetchmany(_AT_ONCE):
                 yield part
 
     def find_answer(
@@ -187,20 +194,17 @@ class StoredDatabase(Place):
             return None
         columns = EVALUATIONS.c
         span = evaluation.span
-        conditions: list[sa.ColumnElement[bool]] = [
-            columns.response_id.in_(
-                [name_of(evaluation_id), *filter(None, [evaluation.response_id])]
-            )
-        ]
+        response_ids = [name_of(evaluation_id)]
+        if evaluation.response_id:
+            response_ids.append(evaluation.response_id)
+        conditions: list[sa.ColumnElement[bool]] = [columns.response_id.in_(response_ids)]
         if span is not None:
             conditions.append(
                 sa.and_(columns.trace_id == span.trace_id, columns.span_id == span.span_id)
             )
-        same = {
-            answer.evaluation_id: answer
-            for condition in conditions
-            for answer in self._first(condition)
-        }
+        same: dict[str, StoredEvaluation] = {}
+        for condition in conditions:
+            same.update((answer.evaluation_id, answer) for answer in self._first(condition))
         same.pop(evaluation_id, None)
         return evaluation, [same[key] for key in sorted(same)]
 
@@ -227,21 +231,20 @@ class StoredDatabase(Place):
         of = EVALUATIONS.c
         results = RESULTS.c
         conditions = _conditions(query)
-        chosen = (
-            sa.select(
-                of.id,
-                of.conversation_id,
-                of.session_id,
-                of.trace_id,
-                of.ended_ns,
-                of.response_ended_ns,
-                of.tags,
-                of.details,
-                *(of[name] for name in LABELS),
-            )
-            .where(*conditions)
-            .order_by(of.id)
+        labels = [of[name] for name in LABELS]
+        chosen = sa.select(
+            of.id,
+            of.conversation_id,
+            of.session_id,
+            of.trace_id,
+            of.ended_ns,
+            of.response_ended_ns,
+            of.tags,
+            of.details,
+            *labels,
         )
+        chosen = chosen.where(*conditions).order_by(of.id)
+        reason = sa.func.coalesce(results.reason_code, results.error_type, results.label)
         of_results = sa.select(
             results.evaluation_id,
             results.criterion,
@@ -252,7 +255,7 @@ class StoredDatabase(Place):
             results.passed,
             results.probability,
             results.evaluator_kind,
-            sa.func.coalesce(results.reason_code, results.error_type, results.label),
+            reason,
             _has(self.target, '"shadow":true'),
             _has(self.target, '"least_probability":'),
         )
@@ -282,19 +285,16 @@ class StoredDatabase(Place):
     def _results(self, query: Query, unreadable: UnreadableRows, *, with_results: bool) -> Stored:
         """Yield the evaluations by their ids, in the order in which they were stored.
 
-        A page is in memory. No connection is open between pages: one kept open for hours would prevent
-        cleanup.
+        A page is in memory. No connection is open between pages: one kept open for hours would
+        prevent cleanup.
         """
         conditions = _conditions(query)
         newest = ""
+        page_rows = _PAGE_ROWS if with_results else _STREAMED
         engine = reader_engine(self.target)  # compiles the statement once: a third of the time
         while True:
-            page = (
-                sa.select(*_READ)
-                .where(EVALUATIONS.c.id > newest, *conditions)
-                .order_by(EVALUATIONS.c.id)
-                .limit(_PAGE_ROWS if with_results else _STREAMED)
-            )
+            behind = sa.select(*_READ).where(EVALUATIONS.c.id > newest, *conditions)
+            page = behind.order_by(EVALUATIONS.c.id).limit(page_rows)
             with connect_reader(self.target, engine) as connection:
                 rows = connection.execute(page).mappings().all()
                 ids = [row["id"] for row in rows]
@@ -305,8 +305,9 @@ class StoredDatabase(Place):
             yield from _built(rows, results, unreadable)
 
     def _feedback(self, key: str, unreadable: UnreadableRows) -> Stored:
-        """Yield the evaluations with results of people that have this key in their metadata, oldest
-        first.
+        """Yield the evaluations with feedback that has this key, oldest first.
+
+        Feedback is a result of a person. The key is in its metadata.
         """
         has_key = RESULTS.c.details.contains(f'"{key}":', autoescape=True)
         ids = sa.select(RESULTS.c.evaluation_id).where(RESULTS.c.evaluator_kind == "human", has_key)
@@ -319,8 +320,9 @@ class StoredDatabase(Place):
             )
 
     def _answers(self, ids: Mapping[str, Collection[str]], unreadable: UnreadableRows) -> Stored:
-        """Yield the evaluations, without their results, that have one of these values in one of these
-        columns.
+        """Yield the evaluations that have one of these values in one of these columns.
+
+        They are without their results.
         """
         with connect_reader(self.target) as connection:
             for column, values in ids.items():
@@ -401,19 +403,28 @@ def _conditions(query: Query) -> list[sa.ColumnElement[bool]]:
 
 def _row_of_columns(row: Mapping[Any, Any], results: Sequence[ResultRow]) -> AnswerRow:
     details = json.loads(row["details"])
-    named = {name: value for name in LABELS if (value := row[name]) is not None}
+    named: dict[str, Any] = {}
+    for name in LABELS:
+        value = row[name]
+        if value is not None:
+            named[name] = value
+    evaluated_at = seconds_of(row["ended_ns"], details.get("timestamp"))
+    answered_at = seconds_of(row["response_ended_ns"], None) or None
+    conversation = row["conversation_id"] or row["session_id"]
+    snapshot = details.get("input_snapshot") or {}
+    id = row["id"]
     return answer_row(
-        row["id"],
-        row["id"],
-        seconds_of(row["ended_ns"], details.get("timestamp")),
-        seconds_of(row["response_ended_ns"], None) or None,
+        id,
+        id,
+        evaluated_at,
+        answered_at,
         named,
         row["tags"] or {},
-        row["conversation_id"] or row["session_id"],
+        conversation,
         row["trace_id"],
         details.get("metadata"),
         results,
-        details.get("input_snapshot") or {},
+        snapshot,
     )
 
 

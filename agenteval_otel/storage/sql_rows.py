@@ -1,6 +1,6 @@
 """A result as the rows of a database's two tables, and back, without SQLAlchemy.
 
-Fields that queries filter by have a column; all others are JSON in `details`, so a new field needs
+Fields that queries filter by have a column. All others are JSON in `details`, so a new field needs
 no new column.
 """
 
@@ -95,7 +95,7 @@ class StoredResult(Annotations):
         evaluation_id: Of the evaluation: 32 hexadecimal digits, which sort by time.
         evaluated_at: When the evaluation ended, in UTC.
         agent: Which agent answered.
-        trace_id: Of the evaluated span; None without one.
+        trace_id: Of the evaluated span. None without one.
         span_id: Of the evaluated span.
         weight: For how many responses it stands: 1 / probability.
         result: The result itself.
@@ -124,11 +124,13 @@ def rows_of(aggregated: AggregatedEvaluationResult, key: str | None = None) -> R
 
 def _rows_of(aggregated: AggregatedEvaluationResult, key: str) -> Rows:
     span = aggregated.span
+    trace_id = span.trace_id if span else None
+    span_id = span.span_id if span else None
     common: dict[str, Any] = {
         "evaluated_at": _evaluated_at(aggregated),
         "agent": name_of(aggregated.agent),
-        "trace_id": name_of(span.trace_id if span else None),
-        "span_id": name_of(span.span_id if span else None),
+        "trace_id": name_of(trace_id),
+        "span_id": name_of(span_id),
         **_cells(aggregated, _ANNOTATIONS - {"tags"}),
         "tags": tags_of(aggregated.tags),
     }
@@ -144,10 +146,10 @@ def _rows_of(aggregated: AggregatedEvaluationResult, key: str) -> Rows:
         {"evaluation_id": key, "position": position, **common, **_result_cells(result)}
         for position, result in enumerate(aggregated.results)
     ]
-    texts = sum(
-        len(row["details"]) + sum(len(row[name] or "") for name in _TEXTS) for row in results
-    )
-    size = _ROW_BYTES * (1 + len(results)) + len(details) + texts
+    size = _ROW_BYTES * (1 + len(results)) + len(details)
+    for row in results:
+        size += len(row["details"])
+        size += sum(len(row[name] or "") for name in _TEXTS)
     is_of_people = any(result.evaluator_kind == "human" for result in aggregated.results)
     replaces = span is not None and aggregated.call_id is not None and not is_of_people
     return Rows(evaluation, results, size, replaces)
@@ -157,14 +159,18 @@ def _result_cells(result: EvaluationResult) -> dict[str, Any]:
     in_columns = {*_RESULT_COLUMNS, "criterion_name"}
     if type(result.score) is float and math.isfinite(result.score):
         in_columns.add("score")  # others are not exact as a float
+    evaluator = result.evaluator_id or result.evaluator_type
+    score = _real(result.score)
+    probability = _real(result.probability)
+    details = result.model_dump_json(exclude=in_columns, exclude_defaults=True)
     return {
         **_cells(result, _RESULT_COLUMNS),
         "criterion": name_of(result.criterion_name),
-        "evaluator": name_of(result.evaluator_id or result.evaluator_type),
+        "evaluator": name_of(evaluator),
         "status": result.status,
-        "score": _real(result.score),
-        "weight": weight(_real(result.probability)),
-        "details": result.model_dump_json(exclude=in_columns, exclude_defaults=True),
+        "score": score,
+        "weight": weight(probability),
+        "details": details,
     }
 
 

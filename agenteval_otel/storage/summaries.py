@@ -1,7 +1,8 @@
 """Takes stored scores together: the one sum behind comparison, pages, calibration and history.
 
-It works on arrays, because a page draws hundreds of figures of a million results. Scores that arrive
-one by one in a process that runs on are `UnitSums`, which gives the same figures within bounds.
+It works on arrays, because a page draws hundreds of figures of a million results. Scores that
+arrive one by one in a process that runs on are `UnitSums`, which gives the same figures within
+bounds.
 """
 
 from __future__ import annotations
@@ -49,42 +50,52 @@ def summarise(scores: ScoreColumns, count: int) -> list[UnitMean | None]:
     means = np.bincount(groups, scored, count) / np.where(total, total, 1.0)
     apart = weights * (values - means[groups])
     between = of_unit[1] - means[pairs] * of_unit[0]
+    squares_apart = np.bincount(groups, apart * apart, count)
+    squares_between = np.bincount(pairs, between * between, count)
+    squares_of_weights = np.bincount(groups, weights * weights, count)
+    squares_of_units = np.bincount(pairs, of_unit[0] * of_unit[0], count)
+    unit_counts = np.bincount(pairs, None, count)
+    score_counts = np.bincount(groups, None, count)
+    baseline_counts = np.bincount(groups[is_baseline], None, count)
     columns = (
         means,
-        np.bincount(groups, apart * apart, count),
-        np.bincount(pairs, between * between, count),
-        np.bincount(groups, weights * weights, count),
-        np.bincount(pairs, of_unit[0] * of_unit[0], count),
+        squares_apart,
+        squares_between,
+        squares_of_weights,
+        squares_of_units,
         total * total,
-        np.bincount(pairs, None, count),
-        np.bincount(groups, None, count),
-        np.bincount(groups[is_baseline], None, count),
+        unit_counts,
+        score_counts,
+        baseline_counts,
     )
-    return [
-        UnitMean(
-            mean=mean,
-            apart=apart / square,
-            between=between / square,
-            kish=square / squares,
-            kish_units=square / squares_of_units,
-            units=unit_count,
-            scores=score_count,
-            baseline=None if baseline == score_count else baseline,
-        )
-        if score_count
-        else None
-        for (
-            mean,
-            apart,
-            between,
-            squares,
-            squares_of_units,
-            square,
-            unit_count,
-            score_count,
-            baseline,
-        ) in zip(*(column.tolist() for column in columns), strict=True)
-    ]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return [_unit_mean_of(*row) for row in rows]
+
+
+def _unit_mean_of(
+    mean: float,
+    square_apart: float,
+    square_between: float,
+    square_of_weights: float,
+    square_of_units: float,
+    square_of_total: float,
+    unit_count: int,
+    score_count: int,
+    baseline_count: int,
+) -> UnitMean | None:
+    if not score_count:
+        return None
+    has_only_baseline = baseline_count == score_count
+    return UnitMean(
+        mean=mean,
+        apart=square_apart / square_of_total,
+        between=square_between / square_of_total,
+        kish=square_of_total / square_of_weights,
+        kish_units=square_of_total / square_of_units,
+        units=unit_count,
+        scores=score_count,
+        baseline=None if has_only_baseline else baseline_count,
+    )
 
 
 def _sums_of_pairs(
