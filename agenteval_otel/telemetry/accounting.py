@@ -31,8 +31,9 @@ Detail = tuple[str, str]
 
 
 class FastCounters:
-    """An agent's calls that are not evaluated, for ``counters.disabled += 1``: a third of a
-    dictionary entry's time.
+    """Holds the counters of an agent's calls that are not evaluated.
+
+    ``counters.disabled += 1`` takes a third of a dictionary entry's time.
     """
 
     __slots__ = ("disabled", "not_sampled")
@@ -50,8 +51,8 @@ class Accounting:
 
     Attributes:
         names: The tables of the names that come from outside.
-        not_understood: Spans of no known dialect, by their scope; of more scopes than are kept
-            apart, ``_other``.
+        not_understood: Spans of no known dialect, by their scope. Beyond the number of scopes that
+            are kept apart, spans count under ``_other``.
     """
 
     def __init__(self) -> None:
@@ -107,8 +108,9 @@ class Accounting:
         details[outcome, detail] += 1
 
     def details(self) -> dict[tuple[str, Labels], dict[Detail, int]]:
-        """Return the calls whose outcome has a detail, by agent and origin, then by outcome and
-        detail.
+        """Return the calls whose outcome has a detail.
+
+        They are by agent and origin, then by outcome and detail.
         """
         return {key: dict(counts) for key, counts in self._details.copy().items()}
 
@@ -211,8 +213,9 @@ class Accounting:
         return counts_by_origin
 
     def by_origin_without_details(self) -> dict[tuple[str, Labels], dict[str, int]]:
-        """Return the calls by agent and origin, then by outcome, without those whose outcome has a
-        detail.
+        """Return the calls by agent and origin, then by outcome.
+
+        Calls whose outcome has a detail are left out.
         """
         # `copy` is one step: an agent may be registered meanwhile.
         counts_by_origin = {key: dict(counts) for key, counts in self._outcomes.copy().items()}

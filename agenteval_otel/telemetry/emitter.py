@@ -1,4 +1,4 @@
-"""The emitter: finished results in; events, metrics and spans out.
+"""The emitter: it turns finished results into events, metrics and spans.
 
 It uses the OpenTelemetry API alone. What is emitted, name by name, is in `docs/telemetry.md`.
 """
@@ -179,11 +179,10 @@ class Emitter:
 
     def prepare(self) -> None:
         """Create the instruments: metrics must also show that nothing was evaluated."""
-        if (
-            self._wants_metrics
-            and self._instruments is None
-            and (meter := self.providers.meter()) is not None
-        ):
+        if not self._wants_metrics or self._instruments is not None:
+            return
+        meter = self.providers.meter()
+        if meter is not None:
             self._instruments = Instruments(meter, self.readings, self.totals)
 
     def tracer(self) -> trace.Tracer | None:
@@ -213,7 +212,8 @@ class Emitter:
         Return None if no span is wanted, no provider is there or the evaluated trace is not
         sampled.
         """
-        if (tracer := self.tracer()) is None:
+        tracer = self.tracer()
+        if tracer is None:
             return None
         parent = evaluated if self.placement == "linked" else marked_context(evaluated, key)
         return open_run_span(
@@ -272,14 +272,14 @@ class Emitter:
         agent, dimensions = totals.place_of(response.agent, common)
         model = None if response.model is None else totals.names.models.admit(response.model)
         # A skip has no span, and an event only where that is asked for.
-        skipped = [
-            result for result in response.results if self._no_scores and result.status == "skipped"
-        ]
-        shown = [
-            (result, event_attributes(result, common), self._explanation(result, redact))
-            for result in response.results
-            if result.skip_reason is None or result.error
-        ]
+        skipped: list[EvaluationResult] = []
+        if self._no_scores:
+            skipped = [result for result in response.results if result.status == "skipped"]
+        shown: list[tuple[EvaluationResult, dict[str, Any], str | None]] = []
+        for result in response.results:
+            if result.skip_reason is None or result.error:
+                attributes = event_attributes(result, common)
+                shown.append((result, attributes, self._explanation(result, redact)))
         return Emission(
             response,
             evaluated,
@@ -314,9 +314,9 @@ class Emitter:
     def send(self, emissions: Sequence[Emission], *, spans: bool = True) -> None:
         """Emit the results of responses, one signal after the other. Exporters send them later.
 
-        Without `spans` no run span is written, because the host's span processor is full. Raises the
-        first exception of a provider of the host's. The items that this provider should have taken
-        count as lost.
+        Without `spans` no run span is written, because the host's span processor is full. Raises
+        the first exception of a provider of the host's. The items that this provider should have
+        taken count as lost.
         """
         self._guarded("metrics", self.prepare)
         for emission in emissions:
@@ -341,7 +341,8 @@ class Emitter:
                 "spans_left_out", part="traces", reason="the application's span processor is full"
             )
         self.providers.backpressure.sent(sent)
-        failure, self._failure = self._failure, None
+        failure = self._failure
+        self._failure = None
         if failure is not None:
             raise failure
         self.totals.last_success = time.time()
@@ -432,10 +433,11 @@ class Emitter:
     ) -> None:
         if explanation is not None:
             attributes = {**attributes, names.EXPLANATION: explanation}
+        ended_ns = result.ended_ns or time.time_ns()
         events.emit(
             names.EVENT_RESULT,
             context,
-            timestamp_ns=result.ended_ns or time.time_ns(),
+            timestamp_ns=ended_ns,
             body=event_body(result),
             attributes=attributes,
             warn=bool(result.error),
@@ -444,12 +446,13 @@ class Emitter:
     def _emit_no_score(
         self, events: EventLog, emission: Emission, result: EvaluationResult
     ) -> None:
-        criterion = result.criterion_name
+        sentence = f"{result.criterion_name} has no score ({result.reason_code})"
+        ended_ns = result.ended_ns or emission.response.ended_ns or time.time_ns()
         events.emit(
             names.EVENT_NO_SCORE,
             emission.context,
-            timestamp_ns=result.ended_ns or emission.response.ended_ns or time.time_ns(),
-            body=_plain(f"{criterion} has no score ({result.reason_code})", 256),
+            timestamp_ns=ended_ns,
+            body=_plain(sentence, 256),
             attributes=event_attributes(result, emission.common),
             warn=False,
         )
@@ -468,6 +471,7 @@ class Emitter:
         if run_span is not None:
             run_span.set_attributes(attributes)
         elif tracer is not None and response.started_ns is not None:
+            turns = () if conversation is None else conversation.spans()
             run_span = open_run_span(
                 tracer,
                 response.agent or "",
@@ -475,20 +479,21 @@ class Emitter:
                 self.placement,
                 started_ns=response.started_ns,
                 attributes=attributes,
-                turns=() if conversation is None else conversation.spans(),
+                turns=turns,
                 context=emission.context,
             )
         if run_span is None:
             return 0
-        shown = [item for item in emission.shown if self._has_span(item[0])]
+        shown = [entry for entry in emission.shown if self._has_span(entry[0])]
         if shown and tracer is not None and run_span.is_recording():
             below = trace.set_span_in_context(run_span, Context())
             for result, of_event, _ in shown:
                 if result.started_ns is not None and result.ended_ns is not None:
-                    name = f"evaluation {result.criterion_name}"
-                    began = result.started_ns
                     span = tracer.start_span(
-                        name, context=below, attributes=of_event, start_time=began
+                        f"evaluation {result.criterion_name}",
+                        context=below,
+                        attributes=of_event,
+                        start_time=result.started_ns,
                     )
                     if result.error:
                         span.set_status(StatusCode.ERROR)
@@ -656,30 +661,28 @@ def run_attributes(
     its limit.
     """
     snapshot = response.input_snapshot if with_content else None
-    content = (
-        {names.USER_PROMPT: snapshot.prompt, names.FULL_RESPONSE: snapshot.response_text}
-        if snapshot
-        else {}
-    )
+    content: dict[str, Any] = {}
+    if snapshot:
+        content[names.USER_PROMPT] = snapshot.prompt
+        content[names.FULL_RESPONSE] = snapshot.response_text
     failing = tuple(
         result.criterion_name
         for result in response.results
         if result.passed is False and not result.shadow
     )
+    core = {
+        names.SAMPLING_PROBABILITY: response.sampling_probability,
+        names.EVALUATION_MODULE: response.module,
+        names.HAS_GROUND_TRUTH: response.has_ground_truth,
+        names.FAILED_CRITERIA: failing or None,
+        names.OVERALL_SCORE: response.overall_score,
+    }
     return {
         **response.annotations,
         **scores,
         **_sanitised(content),
         **common,
-        **_sanitised(
-            {
-                names.SAMPLING_PROBABILITY: response.sampling_probability,
-                names.EVALUATION_MODULE: response.module,
-                names.HAS_GROUND_TRUTH: response.has_ground_truth,
-                names.FAILED_CRITERIA: failing or None,
-                names.OVERALL_SCORE: response.overall_score,
-            }
-        ),
+        **_sanitised(core),
     }
 
 

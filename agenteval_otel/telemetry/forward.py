@@ -36,7 +36,7 @@ class SidecarAddress(NamedTuple):
     Attributes:
         is_local: It can be reached on this machine alone.
         token: Sent to it.
-        ca: File with the authorities that sign its certificate; None: those that are known.
+        ca: File with the authorities that sign its certificate. None for those that are known.
     """
 
     endpoint: str
@@ -52,12 +52,13 @@ class SidecarAddress(NamedTuple):
 
 
 class EventStream:
-    """Sends events in batches, to the sidecar alone; ignores environment variables, proxies and
-    netrc of the process.
+    """Sends events in batches, to the sidecar alone.
 
-    While the sidecar is unreachable, a batch is retried for a minute; without room, the oldest are
-    dropped. Each event has one outcome: ``sent`` once the sidecar has acknowledged it, else
-    ``dropped_unsent``, or ``dropped_shutdown`` at the end.
+    It ignores environment variables, proxies and netrc of the process.
+
+    While the sidecar is unreachable, a batch is retried for a minute. If there is no room, the
+    oldest are dropped. Each event has one outcome: ``sent`` once the sidecar has acknowledged it,
+    else ``dropped_unsent``, or ``dropped_shutdown`` at the end.
 
     Args:
         resource: Gives the application's resource, or None.
@@ -131,7 +132,8 @@ class EventStream:
 
         Blocks the calling thread. A later event starts another thread.
         """
-        exporter, self._exporter = self._exporter, None
+        exporter = self._exporter
+        self._exporter = None
         if exporter is not None:
             exporter.close()
 
@@ -206,7 +208,8 @@ class _EventSignal(Signal):
         if resource is None:
             resource = self._own = self._own or own_resource()
         if resource is not self._known:
-            self._known, self._encode = resource, self._encoder(resource)
+            self._encode = self._encoder(resource)
+            self._known = resource
         return self._encode([event for _, event in items])
 
     def _encoder(self, resource: Any) -> Callable[[Sequence[Any]], Any]:

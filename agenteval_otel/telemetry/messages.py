@@ -1,5 +1,6 @@
-"""OTLP messages, filled directly: used instead of the SDK's providers where the application has
-none, with our own exporter.
+"""OTLP messages, filled directly.
+
+They are used instead of the SDK's providers if the application has none, with our own exporter.
 
 `SpanMessages`, `EventMessages` and `MetricMessages` implement the part of the providers' interface
 that the emitter uses, with the SDK's sampler and limits, and produce the same messages as the SDK
@@ -171,8 +172,8 @@ class SpanMessages:
 class MessageSpan(NonRecordingSpan):
     """A span of the emitter's.
 
-    Of what evaluators may do to it, attributes, name and status are kept; events, exceptions
-    and links are not, and a log line says so. Any thread.
+    Of what evaluators may do to it, attributes, name and status are kept. Events, exceptions and
+    links are not, and a log line says so. Any thread.
     """
 
     def __init__(self, context: SpanContext, limits: Any, put: Put) -> None:
@@ -333,7 +334,7 @@ class EventMessages:
 
 
 class Event(NamedTuple):
-    """An event that waits for its message; `attributes` no longer change."""
+    """An event that waits for its message. Its `attributes` no longer change."""
 
     name: str
     span_context: SpanContext
@@ -539,7 +540,9 @@ class ObservedMessages:
     def fill(self, metrics: Any, now_ns: int) -> None:
         """Add the metric, if it shows anything."""
         options = CallbackOptions()
-        observed = [each for callback in self._callbacks for each in callback(options)]
+        observed: list[Observation] = []
+        for callback in self._callbacks:
+            observed += callback(options)
         if not observed:
             return
         metric = metrics.add(name=self._name, description=self._description, unit=self._unit)
@@ -565,8 +568,9 @@ class ObservedMessages:
 
 @dataclass(slots=True)
 class _Point:
-    """The measurements with one set of attributes; of each bucket the newest one that may be an
-    exemplar.
+    """Holds the measurements with one set of attributes.
+
+    For each bucket, it keeps the newest measurement that may be an exemplar.
     """
 
     counts: list[int]
@@ -594,9 +598,8 @@ class HistogramMessages:
         self._exemplars = exemplars
         self.is_delta = False
         self._began_ns = time.time_ns()
-        self._ended_ns: dict[
-            tuple[tuple[str, Any], ...], int
-        ] = {}  # of the deltas before, by series
+        # of the deltas before, by series
+        self._ended_ns: dict[tuple[tuple[str, Any], ...], int] = {}
         self._points: dict[tuple[tuple[str, Any], ...], _Point] = {}
         self._lock = threading.Lock()
 
@@ -624,11 +627,11 @@ class HistogramMessages:
                 point.least = amount
             if amount > point.most:
                 point.most = amount
-            if (
-                span_context.trace_flags.sampled
-                if self._exemplars == "trace_based"
-                else self._exemplars == "always_on"
-            ):
+            if self._exemplars == "trace_based":
+                is_exemplar = span_context.trace_flags.sampled
+            else:
+                is_exemplar = self._exemplars == "always_on"
+            if is_exemplar:
                 point.exemplars[bucket] = amount, now_ns, span_context
 
     def fill(self, metrics: Any, now_ns: int) -> None:
@@ -640,11 +643,10 @@ class HistogramMessages:
             if not self._points:
                 return
             metric = metrics.add(name=self._name, description=self._description, unit=self._unit)
-            metric.histogram.aggregation_temporality = (
-                AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-                if self.is_delta
-                else AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
-            )
+            temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+            if self.is_delta:
+                temporality = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
+            metric.histogram.aggregation_temporality = temporality
             for key, point in self._points.items():
                 message = metric.histogram.data_points.add(
                     start_time_unix_nano=point.start_ns,

@@ -1,10 +1,9 @@
-"""Metrics: histograms recorded for each result and call of a judge, and counters that are read from
-our own totals.
+"""Metrics: histograms, and counters that are read from our own totals.
 
-A dictionary takes an addition in a tenth of a microsecond, a counter of the SDK in five: counters
-are observable instruments over totals. Histograms are recorded with the context of the evaluated
-span, which makes an exemplar. All of it runs on the background thread, or on the exporter's when it
-reads.
+Histograms are recorded for each result and each call of a judge, with the context of the evaluated
+span, which makes an exemplar. Counters are observable instruments over totals, because a dictionary
+takes an addition in a tenth of a microsecond, and a counter of the SDK in five. All of it runs on
+the background thread, or on the exporter's when it reads.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ _RESERVED: Final = 5  # one in so many series is kept for the operator's names t
 
 
 class _Series(NamedTuple):
-    """Where a criterion's results count; `scores` are the attributes of its histogram."""
+    """Where a criterion's results count. `scores` are the attributes of its histogram."""
 
     scores: dict[str, str]
     key: Labels
@@ -120,13 +119,20 @@ class _Series(NamedTuple):
     verdicts: tuple[Labels, ...]
 
 
+_CriterionKey = tuple[str, str | None, Labels]
+"""A criterion, an agent, and the dimensions."""
+_ResultSeriesKey = tuple[str, str | None, str | None, str | None, bool, Labels]
+"""A criterion, an agent, a model, a label, whether there is a verdict, and the dimensions."""
+
+
 class UnitIncrements:
-    """Tells by how much a score raises sums over units of squares and products, for counters that
-    only grow.
+    """Tells by how much a score raises sums over units of squares and products.
+
+    The sums are for counters that only grow.
 
     Keeps the sums of 32,768 units in a table of 1 MB, which does not grow. A new unit replaces the
-    oldest of the four in its bucket. So one that comes again when 10,000 others have begun meanwhile
-    counts as a new one in 4 % of cases, and when 30,000 have begun in half of them.
+    oldest of the four in its bucket. So one that comes again when 10,000 others have begun
+    meanwhile counts as a new one in 4 % of cases, and when 30,000 have begun in half of them.
     """
 
     __slots__ = ("_keys", "_next", "_sums")
@@ -157,18 +163,22 @@ class UnitIncrements:
             sums = self._sums
             at = 3 * slot
             if not is_new:
-                w, f, y = sums[at], sums[at + 1], sums[at + 2]
+                w = sums[at]
+                f = sums[at + 1]
+                y = sums[at + 2]
             sums[at] = w + weight
             sums[at + 1] = f + failed
             sums[at + 2] = y + scored
-        after = w + weight
+        w_after = w + weight
+        f_after = f + failed
+        y_after = y + scored
         return (
             is_new,
-            after * after - w * w,
-            (f + failed) * after - f * w,
-            (f + failed) ** 2 - f * f,
-            (y + scored) * after - y * w,
-            (y + scored) ** 2 - y * y,
+            w_after * w_after - w * w,
+            f_after * w_after - f * w,
+            f_after**2 - f * f,
+            y_after * w_after - y * w,
+            y_after**2 - y * y,
         )
 
     def clear(self) -> None:
@@ -197,14 +207,14 @@ class UnitIncrements:
 
 
 class ResultTotals:
-    """Sums over results since the process began; read by the observable counters.
+    """Sums over results since the process began. The observable counters read them.
 
     Model names and categories may come from outside: for each criterion and agent, the first pairs
     of model and label get their own series, and later ones share ``_other``. Both verdicts and
     ``_other`` always have room.
 
     Criteria and agents of the operator always have their series. What others, services and metric
-    dimensions add stays below `Names.max_series` with everything else; beyond it they count under
+    dimensions add stays below `Names.max_series` with everything else. Beyond it they count under
     ``_other``. Half of that room is for services and dimensions of the operator's agents alone.
 
     Attributes:
@@ -226,11 +236,9 @@ class ResultTotals:
 
     def _begin(self) -> None:
         self._known: dict[str, NameTable] = {}
-        self._pairs: dict[tuple[str, str | None, Labels], set[tuple[str | None, str | None]]] = {}
-        self._shared: dict[tuple[str, str | None, Labels], str | None] = {}
-        self._series: dict[
-            tuple[str, str | None, str | None, str | None, bool, Labels], _Series
-        ] = {}
+        self._pairs: dict[_CriterionKey, set[tuple[str | None, str | None]]] = {}
+        self._shared: dict[_CriterionKey, str | None] = {}
+        self._series: dict[_ResultSeriesKey, _Series] = {}
         self._counted: set[tuple[Instrument, Labels]] = set()
         self._of_outside = self._of_own = 0
         self._is_full = self._is_full_for_own = False
@@ -276,11 +284,10 @@ class ResultTotals:
         if not self.dimensions:
             return agent, origin
         known = dict(origin)
-        own = tuple(
-            (name, self.bounded(name, attributes[name], limit) or names.OTHER)
-            for name, limit in self.dimensions.items()
-            if name in attributes and name not in known
-        )
+        own: list[tuple[str, str]] = []
+        for name, limit in self.dimensions.items():
+            if name in attributes and name not in known:
+                own.append((name, self.bounded(name, attributes[name], limit) or names.OTHER))
         return agent, (*origin, *own)
 
     @property
@@ -396,9 +403,7 @@ class ResultTotals:
         has_verdict: bool,
         dimensions: Labels,
     ) -> _Series:
-        """Return the series that a result shares because there is no room for its criterion or
-        agent.
-        """
+        """Return the shared series of a result whose criterion or agent has no room."""
         if not self.names.criteria.is_own(criterion):
             criterion = names.OTHER
         if agent is not None and not self.names.agents.is_own(agent):
@@ -408,13 +413,15 @@ class ResultTotals:
         return self._new_series(*place) if series is None else series
 
     def _others_of(self, dimensions: Labels) -> Labels:
-        """Return the dimensions of a result for which there is no room: each possible one is
-        ``_other``.
+        """Return the dimensions of a result for which there is no room.
+
+        Each possible dimension is ``_other``.
         """
         if not dimensions:
             return ()
         is_of_service = any(name == names.SERVICE_NAME for name, _ in dimensions)
-        every = dict.fromkeys((*(names.OTHER_SERVICES if is_of_service else ()), *self.dimensions))
+        of_service = names.OTHER_SERVICES if is_of_service else ()
+        every = dict.fromkeys((*of_service, *self.dimensions))
         return tuple((name, names.OTHER) for name in every)
 
     def _add_error(self, criterion: str, error_type: str, service: Labels) -> None:
@@ -436,12 +443,15 @@ class ResultTotals:
         Return False if they are over the process's limit. All later series are then over it
         too, except with `always`.
         """
-        if (self._is_full_for_own if is_own else self._is_full) and not always:
+        is_full = self._is_full_for_own if is_own else self._is_full
+        if is_full and not always:
             return False
-        pairs = {series.key, *(series.verdicts if has_verdict else ())}
-        added = {
-            (metric, labels) for metric in (names.METRIC_RESULTS, *_WEIGHTS) for labels in pairs
-        }
+        pairs = {series.key}
+        if has_verdict:
+            pairs.update(series.verdicts)
+        added: set[tuple[Instrument, Labels]] = set()
+        for metric in (names.METRIC_RESULTS, *_WEIGHTS):
+            added.update((metric, labels) for labels in pairs)
         added |= {(metric, series.of_agent) for metric in _OF_AGENT}
         added.add((names.METRIC_SCORE, tuple(series.scores.items())))
         added -= self._counted
@@ -540,8 +550,9 @@ def _series_of(
 
 
 class JudgeReadings(Protocol):
-    """What judge health knows (`judge_health.JudgeHealth`), by the attributes of the series; any
-    thread.
+    """Shows what judge health knows, by the attributes of the series.
+
+    `judge_health.JudgeHealth` implements it. Any thread may call it.
     """
 
     def agreements(self) -> Mapping[Labels, float]: ...
@@ -553,7 +564,10 @@ class JudgeReadings(Protocol):
 
 
 class JudgeCounters:
-    """Sums over questions to judges since the process began; `bounded` is that of `ResultTotals`."""
+    """Sums over questions to judges since the process began.
+
+    `bounded` is that of `ResultTotals`.
+    """
 
     def __init__(self, bounded: Callable[[str, str | None], str | None]) -> None:
         self.bounded = bounded
@@ -581,10 +595,8 @@ class JudgeCounters:
         if call.usage is not None:
             for token_type in _TOKENS:
                 # An endpoint may return nonsense, and a counter that falls looks like a restart.
-                if (count := getattr(call.usage, f"{token_type}_tokens")) > 0 or token_type in (
-                    "input",
-                    "output",
-                ):
+                count = getattr(call.usage, f"{token_type}_tokens")
+                if count > 0 or token_type in ("input", "output"):
                     _add(self.tokens, (model, (names.TOKEN_TYPE, token_type)), max(0, count))
         if call.cost_usd is not None and 0.0 <= call.cost_usd < _MOST_USD:
             _add(self.cost, (model,), call.cost_usd)
@@ -627,8 +639,9 @@ def _add(totals: dict[Labels, Any], key: Labels, amount: float) -> None:
 
 
 class JudgeWatch(NamedTuple):
-    """Counts the questions about one response, with exemplars of the context's span: a
-    `CallObserver`.
+    """Counts the questions about one response: a `CallObserver`.
+
+    Exemplars are of the context's span.
     """
 
     totals: JudgeCounters
@@ -694,8 +707,9 @@ OF_PROCESS: Final = frozenset(
 
 
 class Readings:
-    """What the observable instruments show, from our own totals; `gauges` returns values of
-    `_GAUGES`. Any thread.
+    """Reads what the observable instruments show, from our own totals.
+
+    `gauges` returns values of `_GAUGES`. Any thread.
     """
 
     def __init__(
@@ -725,12 +739,8 @@ class Readings:
             names.METRIC_EVALUATE_REQUESTS: self._requests,
             **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
             names.METRIC_LAST_SUCCESS: partial(_gauge, lambda: {"": totals.last_success}, ""),
-            **{
-                objective: partial(_objective_states, objectives, at)
-                for at, objective in enumerate(
-                    (names.METRIC_OBJECTIVE_BREACH, names.METRIC_OBJECTIVE_EVIDENCE)
-                )
-            },
+            names.METRIC_OBJECTIVE_BREACH: partial(_objective_states, objectives, 0),
+            names.METRIC_OBJECTIVE_EVIDENCE: partial(_objective_states, objectives, 1),
             names.METRIC_OBJECTIVE_AGE: evidence.ages,
             names.METRIC_OBJECTIVE_VERDICTS: evidence.verdicts,
             names.METRIC_OBJECTIVE_GAIN: partial(evidence.by_bet, "gains"),
@@ -738,10 +748,7 @@ class Readings:
             names.METRIC_OBJECTIVE_LOSS: partial(evidence.by_bet, "losses"),
             names.METRIC_EXPORT_LOST: self._losses,
             names.METRIC_NAMES_OVERFLOW: self._names_overflow,
-            names.METRIC_EXPORT_SIGNALS: lambda: {
-                ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1
-                for signal, how in reach().items()
-            },
+            names.METRIC_EXPORT_SIGNALS: partial(_export_signals, reach),
             names.METRIC_JUDGE_CALLS: lambda: judges.calls,
             names.METRIC_JUDGE_TOKENS: lambda: judges.tokens,
             names.METRIC_JUDGE_COST: lambda: judges.cost,
@@ -794,28 +801,29 @@ class Readings:
         return {((names.NAME_KIND, kind),): count for kind, count in counts.items()}
 
     def _spans(self) -> dict[Labels, int]:
-        if (accounting := self._accounting()) is None:
+        accounting = self._accounting()
+        if accounting is None:
             return {}
         by_scope = accounting.not_understood.copy()
-        totals: dict[Labels, int] = {
-            ((names.SPANS_OUTCOME, outcome),): count
-            for outcome, count in accounting.spans().items()
-            if outcome != names.SPANS_NOT_UNDERSTOOD
-        }
-        place = (names.SPANS_OUTCOME, names.SPANS_NOT_UNDERSTOOD)
-        return totals | {
-            (place, (names.SPANS_SCOPE, scope)): count for scope, count in by_scope.items()
-        }
+        totals: dict[Labels, int] = {}
+        for outcome, count in accounting.spans().items():
+            if outcome != names.SPANS_NOT_UNDERSTOOD:
+                totals[((names.SPANS_OUTCOME, outcome),)] = count
+        not_understood = (names.SPANS_OUTCOME, names.SPANS_NOT_UNDERSTOOD)
+        for scope, count in by_scope.items():
+            totals[(not_understood, (names.SPANS_SCOPE, scope))] = count
+        return totals
 
     def _losses(self) -> dict[Labels, int]:
         # Every series starts at 0, so that its first loss is an increase.
-        signals = map(str.lower, SIGNALS)
-        every = {(signal, reason): 0 for signal in signals for reason in names.LOST_REASONS} | dict(
-            self._lost
-        )
+        every: dict[tuple[str, str], int] = {}
+        for signal in SIGNALS:
+            for reason in names.LOST_REASONS:
+                every[signal.lower(), reason] = 0
+        every.update(self._lost)
         return {
-            ((names.EXPORT_SIGNAL, key[0]), (names.EXPORT_REASON, key[1])): count
-            for key, count in every.items()
+            ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REASON, reason)): count
+            for (signal, reason), count in every.items()
         }
 
 
@@ -829,15 +837,16 @@ class Instruments:
         totals: ResultTotals,
     ) -> None:
         self._totals = totals
-        self._score, self._duration, self._lag, self._judge_duration = (
-            meter.create_histogram(
+        histograms: list[metrics.Histogram] = []
+        for instrument in _HISTOGRAMS:
+            histogram = meter.create_histogram(
                 instrument.name,
                 unit=instrument.unit,
                 description=instrument.description,
                 explicit_bucket_boundaries_advisory=list(instrument.boundaries or ()),
             )
-            for instrument in _HISTOGRAMS
-        )
+            histograms.append(histogram)
+        self._score, self._duration, self._lag, self._judge_duration = histograms
         for instrument, read in readings.by_instrument.items():
             create = getattr(meter, f"create_observable_{instrument.kind}")
             callback = partial(_observations, read)
@@ -881,7 +890,8 @@ class Instruments:
     def record_judge_call(self, call: JudgeCall, context: Context) -> None:
         bounded = self._totals.bounded
         attributes = {names.JUDGE_MODEL: bounded("model of a judge", call.model) or ""}
-        if (error_type := bounded("outcome of a judge", call.error_type)) is not None:
+        error_type = bounded("outcome of a judge", call.error_type)
+        if error_type is not None:
             attributes[names.ERROR_TYPE] = error_type
         self._judge_duration.record(call.duration_s, attributes, context=context)
 
@@ -893,6 +903,13 @@ def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Lab
 
 def _reading(judges: JudgeCounters, name: str) -> Mapping[Labels, float]:
     return {} if judges.health is None else getattr(judges.health, name)()
+
+
+def _export_signals(reach: Callable[[], Mapping[str, str]]) -> dict[Labels, int]:
+    return {
+        ((names.EXPORT_SIGNAL, signal), (names.EXPORT_REACH, how)): 1
+        for signal, how in reach().items()
+    }
 
 
 def _objective_states(read: Callable[[], ObjectiveStates], at: int) -> dict[Labels, float]:

@@ -1,5 +1,7 @@
-"""Names that come from outside, in tables of a fixed size: nothing that a client makes up takes the
-place of a name of the operator's, and no number of them fills the memory.
+"""Names that come from outside, in tables of a fixed size.
+
+Nothing that a client makes up takes the place of a name of the operator's, and no number of such
+names fills the memory.
 
 There is one table for each kind of name. In a table the operator's own names (of the settings, of
 decorators, of evaluators) always have their place. Some others have one too: the first of them at
@@ -78,8 +80,9 @@ class NameTable:
         self._own.update(names)
 
     def know_code(self, name: object) -> None:
-        """Give a name of the application's code its place, unless the code makes them up by the
-        thousand.
+        """Give a name of the application's code its place.
+
+        Names get none once the code has made them up by the thousand.
         """
         if len(self._own) <= self.remembered:
             self._own.add(name)

@@ -190,8 +190,9 @@ class _ExportedSpans(SpanProcessor):
 
 
 class _OwnIds(IdGenerator):
-    """Ids of a generator of our own: the SDK's moves the host's `random`, and a host that seeds it
-    would repeat ids.
+    """Generates ids with a generator of our own.
+
+    The SDK's generator moves the host's `random`, and a host that seeds it would repeat ids.
     """
 
     def __init__(self) -> None:
@@ -231,8 +232,9 @@ reset_in_child(_instance_id.cache_clear)
 
 
 class Exporter:
-    """A bounded queue for each signal, and one worker at low duty, which looks at them once a
-    second or more often.
+    """Holds a bounded queue for each signal, and one worker at low duty.
+
+    The worker looks at the queues once a second or more often.
 
     `on_lost` gets, on any thread, the signal, one of `semconv.LOST_REASONS` and how many items will
     never be sent.
@@ -241,7 +243,7 @@ class Exporter:
 
     Args:
         memory: Limits what waits.
-        max_age_s: How long a batch is retried; by default as long as there is room.
+        max_age_s: How long a batch is retried. By default as long as there is room.
         on_over: Receives the owners of items (by the signal's `owner_of`, if it has one), and None
             if the items were delivered, else the reason.
     """
@@ -408,8 +410,9 @@ class Exporter:
 
 
 class _Batch(NamedTuple):
-    """An encoded request, the number of its items, and whose they are; packed while its receiver is
-    away.
+    """Holds an encoded request, the number of its items, and whose they are.
+
+    The request is packed while its receiver is away.
     """
 
     data: bytes
@@ -426,8 +429,9 @@ class _Batch(NamedTuple):
 
 
 class _Stream:
-    """One signal: items that wait to be encoded, then a queue of encoded batches, bounded together
-    by a part of `MEMORY`.
+    """Holds one signal's items that wait to be encoded, then a queue of encoded batches.
+
+    Both are bounded together by a part of `MEMORY`.
 
     `put` and the drop methods are for any thread, the rest for one at a time. `make_room` drops the
     oldest of all.

@@ -1,10 +1,10 @@
-"""Which OpenTelemetry providers the signals go to, resolved per signal and late, and how much they
-still take.
+"""The OpenTelemetry providers that the signals go to, and how much they still take.
 
-An explicit provider, else the application's real global one, else (an OTLP endpoint is configured)
-private ones with the application's resource, built on the background thread, else none. The
-globals are never replaced. A private provider's signal is *delivered*: its exporter knows what the
-receiver took. One of the application's is *handed over*.
+Each signal's provider is resolved late: an explicit provider, else the application's real global
+one, else (an OTLP endpoint is configured) a private one with the application's resource, built on
+the background thread, else none. The globals are never replaced. A private provider's signal is
+*delivered*: its exporter knows what the receiver took. The signal of an application's provider is
+*handed over*.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _NUDGE_S: Final = 0.1
 
 
 class Tracers(NamedTuple):
-    """The tracers of agent spans, and of all other spans: one and the same with the application's
-    provider.
+    """Holds the tracers of agent spans and of all other spans.
+
+    With the application's provider both are the same.
     """
 
     agents: trace.Tracer
@@ -86,8 +87,9 @@ class Providers:
         return f"<Providers resolved={sorted(self._resolved)} private={sorted(self._private)}>"
 
     def reach(self) -> dict[str, str]:
-        """Return who has each signal's data after a flush: the receiver, or only the application's
-        provider.
+        """Return who has each signal's data after a flush.
+
+        It is the receiver, or only the application's provider.
         """
         private = self._private
         return {
@@ -259,8 +261,12 @@ class Providers:
 
         They are built anew if needed.
         """
-        private, self._private, self._resolved, self._hosts = self._private, {}, {}, {}
-        exporter, self._exporter = self._exporter, None
+        private = self._private
+        self._private = {}
+        self._resolved = {}
+        self._hosts = {}
+        exporter = self._exporter
+        self._exporter = None
         if exporter is not None:
             exporter.close()
         for provider in private.values():
@@ -325,14 +331,12 @@ class Providers:
         if self._warned or self._unbuildable or not self.warns:
             return
         self._warned = True
-        missing = [
-            signal.lower()
-            for signal in SIGNALS
-            if signal in self.wanted
-            if self._of_host(signal) is None
-            and not is_off(signal)
-            and not self._target.is_configured(signal)
-        ]
+        missing: list[str] = []
+        for signal in SIGNALS:
+            if signal not in self.wanted or self._of_host(signal) is not None:
+                continue
+            if not is_off(signal) and not self._target.is_configured(signal):
+                missing.append(signal.lower())
         if missing:
             log.warning(
                 "no_telemetry",
@@ -358,8 +362,9 @@ def _meter_of(provider: metrics.MeterProvider) -> Any:
 
 
 def _handed_over(provider: object) -> bool:
-    """Tell whether the application's provider can take what is ours, and has flushed it as far as
-    it says.
+    """Tell whether the application's provider can take what is ours, and has flushed it.
+
+    It has flushed unless it says that it has not.
     """
     try:
         processors = processors_of(provider)
@@ -394,8 +399,8 @@ def _global_provider(signal: str) -> Any | None:
 def processors_of(provider: object) -> tuple[Any, ...] | None:
     """Return the processors of an SDK provider of spans or logs. None if they cannot be seen.
 
-    The SDK shows neither them nor how full they are. A batch processor that is full drops the host's
-    own spans: where it is seen, evaluations wait instead.
+    The SDK shows neither them nor how full they are. A batch processor that is full drops the
+    host's own spans: where it is seen, evaluations wait instead.
     """
     processors = _seen(provider)
     # Logfire's is outside

@@ -1,7 +1,7 @@
 """Reference: what each outcome, failure and error type means and what to do.
 
 `agenteval-otel explain` prints the texts of explanations.toml, and `docs/troubleshooting.md` is
-generated from them; no module that runs in the host imports this one.
+generated from them. No module that runs in the host imports this one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agenteval_otel.runtime.log import LogLine, log_lines
 
 
 class Explanation(NamedTuple):
-    """The meaning of one word of the accounting; the fields are described in explanations.toml."""
+    """The meaning of one word of the accounting. The fields are described in explanations.toml."""
 
     means: str
     causes: Sequence[str]

@@ -65,8 +65,9 @@ def _resource_of(text: str) -> dict[str, str]:
 def open_agent_span(
     tracer: trace.Tracer, agent: str, *, started_ns: int, context: Context | None = None
 ) -> Span:
-    """Start the decorator's own ``invoke_agent {agent}`` span, at once or afterwards with its true
-    start.
+    """Start the decorator's own ``invoke_agent {agent}`` span.
+
+    It is started at once, or afterwards with its true start.
     """
     name = f"{names.OPERATION_INVOKE_AGENT} {agent}"
     attributes = {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT, names.AGENT_NAME: agent}
@@ -81,8 +82,8 @@ def add_to_agent_span(
     Return whether it has taken the results.
 
     Results are taken all together or not at all. Nothing that the application's code has set is
-    replaced, or pushed out as the SDK does beyond its limit. Where the limit cannot be seen, because
-    the span is neither ours nor the SDK's, no results are taken.
+    replaced, or pushed out as the SDK does beyond its limit. Where the limit cannot be seen,
+    because the span is neither ours nor the SDK's, no results are taken.
     """
     if not span.is_recording():  # the handler may have ended it
         return False
@@ -158,10 +159,16 @@ def open_run_span(
     own: dict[str, Any] = {names.OPERATION_NAME: names.OPERATION_EVALUATION}
     if agent:
         own[names.AGENT_NAME] = agent
+    if attributes is not None:
+        own.update(attributes)
+    if is_linked:
+        context = Context()
+    elif not context:
+        context = context_of_span(evaluated)
     return tracer.start_span(
         f"{names.OPERATION_EVALUATION} {agent}".rstrip(),
-        context=Context() if is_linked else context or context_of_span(evaluated),
-        attributes=own if attributes is None else {**own, **attributes},
+        context=context,
+        attributes=own,
         links=links,
         start_time=started_ns,
     )
@@ -171,7 +178,8 @@ class OwnTracerProviders(NamedTuple):
     """Where the application has none: one for each kind of span, with one exporter.
 
     Attributes:
-        agents: The SDK's. Code of the host runs in an agent span, and may set attributes and events.
+        agents: The SDK's. Code of the host runs in an agent span, and may set attributes and
+            events.
         evaluations: For spans that are ours alone.
     """
 
@@ -185,7 +193,7 @@ class OwnTracerProviders(NamedTuple):
 
 
 class SuiteSpan:
-    """The span of a test suite, above the run spans of its cases; it starts a trace of its own."""
+    """The span of a test suite, above the run spans of its cases. It starts a trace of its own."""
 
     def __init__(self, tracer: trace.Tracer, name: str) -> None:
         self._span = tracer.start_span(
@@ -258,16 +266,15 @@ def reference_of(span_context: SpanContext | None) -> SpanReference | None:
     """
     if span_context is None or not span_context.is_valid:
         return None
-    return construct(
-        SpanReference,
-        {
-            "trace_id": trace.format_trace_id(span_context.trace_id),
-            "span_id": trace.format_span_id(span_context.span_id),
-            "trace_flags": int(span_context.trace_flags),
-            "trace_state": span_context.trace_state.to_header() if span_context.trace_state else "",
-            "is_remote": span_context.is_remote,
-        },
-    )
+    trace_state = span_context.trace_state.to_header() if span_context.trace_state else ""
+    fields = {
+        "trace_id": trace.format_trace_id(span_context.trace_id),
+        "span_id": trace.format_span_id(span_context.span_id),
+        "trace_flags": int(span_context.trace_flags),
+        "trace_state": trace_state,
+        "is_remote": span_context.is_remote,
+    }
+    return construct(SpanReference, fields)
 
 
 def context_of_span(span_context: SpanContext | None) -> Context:
@@ -284,14 +291,15 @@ def span_context_of(reference: SpanReference | None) -> SpanContext | None:
     """
     if reference is None:
         return None
+    trace_state = None
+    if reference.trace_state:
+        trace_state = TraceState.from_header([reference.trace_state])
     return SpanContext(
         trace_id=int(reference.trace_id, 16),
         span_id=int(reference.span_id, 16),
         is_remote=reference.is_remote,
         trace_flags=TraceFlags(reference.trace_flags),
-        trace_state=TraceState.from_header([reference.trace_state])
-        if reference.trace_state
-        else None,
+        trace_state=trace_state,
     )
 
 

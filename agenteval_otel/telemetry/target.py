@@ -1,10 +1,11 @@
-"""OTLP: where it goes, from arguments or the standard environment variables, how it is sent, and
-what was really taken.
+"""OTLP: where it goes, how it is sent, and what was really taken.
+
+Where it goes is from arguments or the standard environment variables.
 
 A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply:
-a login page is not a reply, and a redirect is not followed, because it would carry our keys elsewhere.
-Nothing of a reply comes into a log line: it may quote our key. Encoders and clients are imported
-when a provider of ours needs them.
+a login page is not a reply, and a redirect is not followed, because it would carry our keys
+elsewhere. Nothing of a reply comes into a log line: it may quote our key. Encoders and clients are
+imported when a provider of ours needs them.
 """
 
 from __future__ import annotations
@@ -73,23 +74,22 @@ _OF_OTHER_EXPORTERS: Final = (
     "OTEL_CONFIG_FILE",
     "OTEL_EXPERIMENTAL_CONFIG_FILE",
     "OTEL_METRIC_EXPORT_TIMEOUT",
-    *(
-        f"OTEL_{processor}_{limit}"
-        for processor in ("BSP", "BLRP")
-        for limit in (
-            "SCHEDULE_DELAY",
-            "EXPORT_TIMEOUT",
-            "MAX_QUEUE_SIZE",
-            "MAX_EXPORT_BATCH_SIZE",
-        )
-    ),
+    "OTEL_BSP_SCHEDULE_DELAY",
+    "OTEL_BSP_EXPORT_TIMEOUT",
+    "OTEL_BSP_MAX_QUEUE_SIZE",
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
+    "OTEL_BLRP_SCHEDULE_DELAY",
+    "OTEL_BLRP_EXPORT_TIMEOUT",
+    "OTEL_BLRP_MAX_QUEUE_SIZE",
+    "OTEL_BLRP_MAX_EXPORT_BATCH_SIZE",
 )
 """Variables of the SDK's batch processors, which ours replaces, and of files that ours does not read."""
 
 
 class OtlpTarget:
-    """Where OTLP goes: endpoint, protocol and headers, from arguments or the standard environment
-    variables.
+    """Tells where OTLP goes: endpoint, protocol and headers.
+
+    They are from arguments or the standard environment variables.
     """
 
     def __init__(
@@ -110,8 +110,9 @@ class OtlpTarget:
         return not is_off(signal) and bool(self._address(signal))
 
     def protocol(self, signal: str) -> str:
-        """Return ``grpc`` or ``http/protobuf``: as configured, else by the port (4318 is HTTP's),
-        else gRPC.
+        """Return ``grpc`` or ``http/protobuf``.
+
+        It is the configured one, else by the port (4318 is HTTP's), else gRPC.
         """
         chosen = self._protocol or _variable(signal, "PROTOCOL").strip().lower()
         return chosen or (
@@ -145,6 +146,9 @@ class OtlpTarget:
         headers = {"user-agent": f"agenteval-otel/{scope_version()}", **headers}
         key = _variable(name, "CLIENT_KEY")
         certificate = _variable(name, "CLIENT_CERTIFICATE")
+        client_certificate: str | tuple[str, str] | None = certificate or None
+        if certificate and key:
+            client_certificate = (certificate, key)
         return HttpSender(
             signal,
             address,
@@ -152,7 +156,7 @@ class OtlpTarget:
             timeout_s,
             compression,
             _variable(name, "CERTIFICATE") or True,
-            (certificate, key) if certificate and key else certificate or None,
+            client_certificate,
         )
 
     def preload(self, signal: str) -> None:
@@ -185,13 +189,12 @@ def direct_sender(
         return HttpSender(signal, url, headers, _TIMEOUT_S, "", ca or True, direct=True)
     import grpc
 
-    is_tls = urlsplit(address).scheme == "https"
-    credentials = (
-        grpc.ssl_channel_credentials(Path(ca).read_bytes() if ca else None) if is_tls else None
-    )
-    return GrpcSender(
-        signal, urlsplit(address).netloc, headers, _TIMEOUT_S, "", credentials, _DIRECT
-    )
+    parts = urlsplit(address)
+    credentials = None
+    if parts.scheme == "https":
+        authorities = Path(ca).read_bytes() if ca else None
+        credentials = grpc.ssl_channel_credentials(authorities)
+    return GrpcSender(signal, parts.netloc, headers, _TIMEOUT_S, "", credentials, _DIRECT)
 
 
 def is_endpoint(url: str) -> bool:
@@ -223,24 +226,28 @@ def telemetry_switched_off(environ: Mapping[str, str]) -> bool:
 
 
 def metrics_temporality(environ: Mapping[str, str] = os.environ) -> Temporality:
-    """Return what our own metrics say in each export: the sums since the start, or (``delta``) what was
-    added since the export before, or (``lowmemory``) this where it needs no memory.
+    """Return what our own metrics say in each export.
+
+    ``cumulative`` is the sums since the start, ``delta`` is what was added since the export before,
+    and ``lowmemory`` is the same as ``delta`` where that needs no memory.
     """
     preference = environ.get(_TEMPORALITY, "").strip().lower()
     return _TEMPORALITIES.get(preference, "cumulative")
 
 
 def exemplar_filter(environ: Mapping[str, str] = os.environ) -> str:
-    """Return which measurements may be exemplars: one of `_EXEMPLAR_FILTERS`, ``trace_based`` by
-    default and for any other word.
+    """Return which measurements may be exemplars.
+
+    It is one of `_EXEMPLAR_FILTERS`: ``trace_based`` by default and for any other word.
     """
     word = environ.get(_EXEMPLARS, "").strip().lower()
     return word if word in _EXEMPLAR_FILTERS else "trace_based"
 
 
 def not_obeyed(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Return the variables of OpenTelemetry's exporters that are set, and that our own exporter does not
-    obey: their names and values.
+    """Return the names and values of variables that our own exporter does not obey.
+
+    They are variables of OpenTelemetry's exporters that are set.
     """
     known = {
         _TEMPORALITY: tuple(_TEMPORALITIES),
@@ -251,11 +258,12 @@ def not_obeyed(environ: Mapping[str, str] = os.environ) -> list[str]:
         **dict.fromkeys(_names_of("COMPRESSION"), (*_PACKINGS, "none")),
         **dict.fromkeys(_OF_OTHER_EXPORTERS, ()),
     }
-    return [
-        f"{name}={environ[name].strip()[:40]}"
-        for name, values in known.items()
-        if environ.get(name, "").strip() and environ[name].strip().lower() not in values
-    ]
+    ignored: list[str] = []
+    for name, values in known.items():
+        value = environ.get(name, "").strip()
+        if value and value.lower() not in values:
+            ignored.append(f"{name}={value[:40]}")
+    return ignored
 
 
 def _names_of(part: str) -> list[str]:
@@ -366,12 +374,11 @@ class Signal:
         return halves
 
     def _records_of(self, request: object) -> list[Any]:
-        resources = getattr(request, f"resource_{self.kind}")
-        return [
-            getattr(scope, self._records)
-            for item in resources
-            for scope in getattr(item, f"scope_{self.kind}")
-        ]
+        records: list[Any] = []
+        for resource in getattr(request, f"resource_{self.kind}"):
+            scopes = getattr(resource, f"scope_{self.kind}")
+            records += [getattr(scope, self._records) for scope in scopes]
+        return records
 
 
 class SendOutcome(NamedTuple):
@@ -395,15 +402,16 @@ class SendOutcome(NamedTuple):
 
 
 class RequestSender(Protocol):
-    """Sends an encoded request; blocks until the reply or the timeout."""
+    """Sends an encoded request. Blocks until the reply or the timeout."""
 
     def send(self, body: bytes) -> SendOutcome: ...
     def close(self) -> None: ...
 
 
 class HttpSender:
-    """OTLP over HTTP. The timeout is for the connection, for each read and for the reply as a
-    whole.
+    """Sends OTLP over HTTP.
+
+    The timeout is for the connection, for each read and for the reply as a whole.
     """
 
     def __init__(
@@ -470,7 +478,10 @@ class HttpSender:
 
 
 class GrpcSender:
-    """OTLP over gRPC; without credentials without TLS. Names of headers are in lower case."""
+    """Sends OTLP over gRPC, without TLS if there are no credentials.
+
+    Names of headers are in lower case.
+    """
 
     def __init__(
         self,
@@ -550,13 +561,14 @@ def _delivery(
 
 def _rejected(signal: Signal, reply: bytes | None, kind: str) -> int | None:
     """Return how many items a reply of this content type rejects. None if it is no OTLP reply."""
+    if reply is None:
+        return None
+    is_json = kind == "application/json"
     is_protobuf = kind in ("", "application/x-protobuf", "application/octet-stream")
-    if reply is None or (
-        kind != "application/json" and not is_protobuf and (reply or "html" in kind)
-    ):
+    if not is_json and not is_protobuf and (reply or "html" in kind):
         return None
     try:
-        if kind == "application/json":
+        if is_json:
             message = signal.parse_json(
                 reply or b"{}", signal.response(), ignore_unknown_fields=True
             )
@@ -575,7 +587,8 @@ def _retry_delay(metadata: Any) -> float | None:
     from google.rpc.error_details_pb2 import RetryInfo
 
     try:
-        delay = RetryInfo.FromString(dict(metadata)["google.rpc.retryinfo-bin"]).retry_delay
-        return min(max(float(delay.ToTimedelta().total_seconds()), 0.0), MAX_WAIT_S)
+        info = RetryInfo.FromString(dict(metadata)["google.rpc.retryinfo-bin"])
+        delay_s = float(info.retry_delay.ToTimedelta().total_seconds())
+        return min(max(delay_s, 0.0), MAX_WAIT_S)
     except Exception:
         return None
