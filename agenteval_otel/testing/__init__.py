@@ -28,9 +28,19 @@ if TYPE_CHECKING:
     from agenteval_otel.testing.model_server import ModelServer
 
 __all__ = [
-    "CassetteJudge", "ManualClock", "ModelReply", "ModelServer", "RecordedTelemetry", "ScriptedJudge",
-    "check_component", "check_embedder", "check_evaluator", "check_ground_truth", "check_sampler", "check_storage",
-]  # fmt: skip
+    "CassetteJudge",
+    "ManualClock",
+    "ModelReply",
+    "ModelServer",
+    "RecordedTelemetry",
+    "ScriptedJudge",
+    "check_component",
+    "check_embedder",
+    "check_evaluator",
+    "check_ground_truth",
+    "check_sampler",
+    "check_storage",
+]
 
 # Each is imported when it is first used: the pytest plugin beside them loads with every run of pytest.
 _PARTS = {
@@ -40,7 +50,7 @@ _PARTS = {
     "model_formats": ("ModelReply",),
     "model_server": ("ModelServer",),
 }
-__getattr__ = importing(
-    globals(),
-    {name: f"{__name__}.{module}" for module, names in _PARTS.items() for name in names},
-)
+_MODULE_OF: dict[str, str] = {}
+for _module, _names in _PARTS.items():
+    _MODULE_OF |= dict.fromkeys(_names, f"{__name__}.{_module}")
+__getattr__ = importing(globals(), _MODULE_OF)

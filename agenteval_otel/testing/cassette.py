@@ -30,7 +30,7 @@ class CassetteJudge(Judge, type="cassette"):
     one file.
 
     Attributes:
-        recorded: The judge whose verdicts they are; asked only to record.
+        recorded: The judge whose verdicts they are. Asked only to record.
         path: The file.
         record: Ask the judge for verdicts that the file does not have, and append them.
     """
@@ -86,15 +86,12 @@ class CassetteJudge(Judge, type="cassette"):
             )
         verdict = await self.recorded.guarded().judge(request)
         fields = verdict.model_dump(mode="json", include={"answer", "raw", "model"})
+        record = {"question": question, "purpose": request.purpose, "verdict": fields}
+        line = json.dumps(record) + "\n"
         with _LOCK:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(
-                    json.dumps(
-                        {"question": question, "purpose": request.purpose, "verdict": fields}
-                    )
-                    + "\n"
-                )
+                file.write(line)
         self._verdicts[question] = verdict
         return verdict
 

@@ -62,8 +62,9 @@ _PROMPTS = (None, "", " \n", "?", "\ufffd\u202e e\u0301", "how do i " * 50_000)
 
 
 def check_component(component: Component, contract: type[Component]) -> None:
-    """Check that a component fits its contract, and comes back from its own dump. The dump has to
-    carry the type, which has to be registered.
+    """Check that a component fits its contract, and comes back from its own dump.
+
+    The dump has to carry the type, which has to be registered.
     """
     assert isinstance(component, contract), f"not a {contract.__name__}"
     dump = component.model_dump(mode="json", fallback=repr)
@@ -88,10 +89,11 @@ def check_evaluator(
     own = {criterion.name for criterion in evaluator.criteria()}
     assert own, "an evaluator must declare its criteria"
     for evaluation_input in inputs:
-        first, second = (_evaluate(evaluator, evaluation_input) for _ in range(2))
-        assert [r.score for r in first] == [r.score for r in second], (
-            "the same input must give the same scores"
-        )
+        first = _evaluate(evaluator, evaluation_input)
+        second = _evaluate(evaluator, evaluation_input)
+        first_scores = [result.score for result in first]
+        second_scores = [result.score for result in second]
+        assert first_scores == second_scores, "the same input must give the same scores"
         for result in first:
             assert result.criterion_name in own, (
                 f"{result.criterion_name!r} is not among its criteria"
@@ -124,9 +126,8 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
     step = RANDOMNESS_RANGE // draws
     for index in range(draws):
         memo: dict[int, SamplingDecision] = {}
-        facts = AnswerFacts(
-            0.1 * (index % 50), "TimeoutError" if index % 7 == 0 else None, None, f"c-{index % 11}"
-        )
+        error_type = "TimeoutError" if index % 7 == 0 else None
+        facts = AnswerFacts(0.1 * (index % 50), error_type, None, f"c-{index % 11}")
         evaluation_input = EvaluationInput(
             prompt="a",
             response="b",
@@ -154,8 +155,9 @@ def check_sampler(sampler: Sampler, *, agent: str = "agent", draws: int = 1_000)
 
 
 def check_storage(storage: EvaluationStorageProvider) -> None:
-    """Check that a storage provider takes results of every kind, many at once, and can be closed
-    twice.
+    """Check that a storage provider takes results of every kind, many at once.
+
+    Check also that it can be closed twice.
     """
     skipped = EvaluationResult(
         criterion_name="d", evaluator_type="T", skip_reason="no ground truth"
@@ -181,14 +183,15 @@ def check_embedder(embedder: Embedder, texts: Sequence[str] = _TEXTS) -> None:
     assert len(rows) == len(texts), "one row a text"
     assert len({len(row) for row in rows}) == 1, "all rows are of one length"
     for text, row in zip(texts, rows, strict=True):
-        assert all(map(math.isfinite, row)), "a vector is finite"
+        assert all(math.isfinite(value) for value in row), "a vector is finite"
         length = math.hypot(*row)
         assert abs(length - 1.0) < 1e-3 or length == 0.0, (
             f"a row has the length 1, found {length:g}"
         )
         assert text or length == 0.0, "the empty text has zeros"
         (alone,) = _rows(embedder, [text])
-        assert all(abs(value - other) < 1e-3 for value, other in zip(row, alone, strict=True)), (
+        differences = [abs(value - other) for value, other in zip(row, alone, strict=True)]
+        assert all(difference < 1e-3 for difference in differences), (
             "the same text has the same row, whatever stands beside it"
         )
 
@@ -200,7 +203,8 @@ def check_ground_truth(
 
     It has to be the same each time, and None without a prompt.
     """
-    for evaluation_input in (*inputs, *(EvaluationInput(prompt=prompt) for prompt in _PROMPTS)):
+    awkward_prompts = [EvaluationInput(prompt=prompt) for prompt in _PROMPTS]
+    for evaluation_input in (*inputs, *awkward_prompts):
         ground_truth = _settled(store.find(evaluation_input))
         assert ground_truth is None or isinstance(ground_truth, GroundTruth), (
             f"expected a GroundTruth or None, found {ground_truth!r:.80}"

@@ -1,5 +1,6 @@
-"""Doubles: time that a test moves, telemetry that stays in memory, and a judge with prepared
-answers.
+"""Doubles for tests.
+
+They are time that a test moves, telemetry that stays in memory, and a judge with prepared answers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class ManualClock:
-    """Monotonic seconds that stand still until `advance` is called; for every ``clock`` parameter."""
+    """Counts monotonic seconds that stand still until `advance` is called.
+
+    It fits every ``clock`` parameter.
+    """
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s
@@ -51,8 +55,9 @@ class ManualClock:
 
 
 class RecordedTelemetry:
-    """Records spans, events and metrics with SDK providers in memory, and leaves the global
-    providers alone.
+    """Records spans, events and metrics with SDK providers in memory.
+
+    It leaves the global providers alone.
 
         telemetry = RecordedTelemetry()
         configure(storage=[telemetry.storage()], dispatcher="inline")
@@ -96,9 +101,7 @@ class RecordedTelemetry:
         return self.tracer_provider.get_tracer(name)
 
     def spans(self, prefix: str = "") -> list[ReadableSpan]:
-        """Return the finished spans in the order of their end, those whose name begins with
-        `prefix`.
-        """
+        """Return the finished spans whose name begins with `prefix`, in the order of their end."""
         return [span for span in self._spans.get_finished_spans() if span.name.startswith(prefix)]
 
     def events(self) -> list[Any]:
@@ -107,12 +110,11 @@ class RecordedTelemetry:
 
     def points(self, metric: str) -> list[Any]:
         """Return the data points of a metric as collected now. Empty if there is none."""
-        return [
-            point
-            for collected in self._collected()
-            if collected.name == metric
-            for point in collected.data.data_points
-        ]
+        points: list[Any] = []
+        for collected in self._collected():
+            if collected.name == metric:
+                points.extend(collected.data.data_points)
+        return points
 
     def metrics(self) -> set[str]:
         """Return the names of all metrics that have data."""
@@ -120,12 +122,13 @@ class RecordedTelemetry:
 
     def _collected(self) -> list[Any]:
         data = self._reader.get_metrics_data()
-        scopes = [
-            scope
-            for resource in (data.resource_metrics if data else ())
-            for scope in resource.scope_metrics
-        ]
-        return [metric for scope in scopes for metric in scope.metrics]
+        if not data:
+            return []
+        metrics: list[Any] = []
+        for resource in data.resource_metrics:
+            for scope in resource.scope_metrics:
+                metrics.extend(scope.metrics)
+        return metrics
 
     def shutdown(self) -> None:
         """Release the providers."""
@@ -143,15 +146,15 @@ class ScriptedJudge(Judge, type="scripted"):
     Sends nothing and costs nothing.
 
     Replies are parsed as a model's are, so a text that is no JSON object fails in the same way.
-    Several threads and loops may use it; the order is then that of their requests.
+    Several threads and loops may use it. The order is then that of their requests.
 
     Attributes:
         model: The name in its verdicts.
-        replies: Objects, or texts as a model would write them; ``{"error": "rate_limited"}``, or
+        replies: Objects, or texts as a model would write them. ``{"error": "rate_limited"}``, or
             another word of `judges.ERROR_TYPES`, fails in that way.
-        fallback: The reply after the last one; None fails with ``empty_answer``.
+        fallback: The reply after the last one. None fails with ``empty_answer``.
         answer: A function from the request to a reply, instead of the replies. Left out of dumps.
-        delay_s: Wait before each answer; ends early when the caller gives up.
+        delay_s: Wait before each answer. Ends early when the caller gives up.
         input_tokens, output_tokens: Reported as the usage of each call, failed calls included.
     """
 
@@ -217,4 +220,6 @@ class ScriptedJudge(Judge, type="scripted"):
     def _reply(self, number: int, request: JudgeRequest) -> ScriptedReply | None:
         if self.answer is not None:
             return self.answer(request)
-        return self.replies[number] if number < len(self.replies) else self.fallback
+        if number < len(self.replies):
+            return self.replies[number]
+        return self.fallback

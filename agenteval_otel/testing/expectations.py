@@ -45,27 +45,23 @@ def check_expected(
             raise ConfigurationError(
                 f"expected a score from 0 to 1, found {expected}", path=f"expect.{name}"
             )
-    wrong = [
-        row
-        for result in aggregated.results
-        if (row := _row_of(result, expect.get(result.criterion_name)))
-    ]
+    wrong = []
+    for result in aggregated.results:
+        row = _row_of(result, expect.get(result.criterion_name))
+        if row is not None:
+            wrong.append(row)
     evaluators = {result.evaluator_id for result in aggregated.results}
     wrong += [
         (error.evaluator_type or "run", "no error", "error", error.message)
         for error in aggregated.run_errors or ()
         if error.evaluator_type not in evaluators
     ]
-    if (
-        not wrong
-        and not expect
-        and not any(
-            result.status == "scored" and not result.shadow for result in aggregated.results
-        )
-    ):
-        reasons = ", ".join(
-            dict.fromkeys(result.skip_reason or "" for result in aggregated.results)
-        )
+    is_any_scored = any(
+        result.status == "scored" and not result.shadow for result in aggregated.results
+    )
+    if not wrong and not expect and not is_any_scored:
+        skip_reasons = [result.skip_reason or "" for result in aggregated.results]
+        reasons = ", ".join(dict.fromkeys(skip_reasons))
         wrong = [("every criterion", "a score", "skipped", reasons)]
     if wrong:
         raise AssertionError(_text(aggregated, wrong, names))
@@ -83,15 +79,14 @@ def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
     is_scored = result.status == "scored"
     reason = result.error or result.skip_reason or result.reasoning or result.reason_code or ""
     if isinstance(expected, bool) or expected is None:
-        met = (is_scored and passes is (expected is not False)) or (
-            expected is None and result.status == "skipped"
-        )
+        met = is_scored and passes is (expected is not False)
+        if expected is None and result.status == "skipped":
+            met = True
         limit = "" if result.threshold is None else f" from {result.threshold:g}"
         shown = "fail" if expected is False else f"pass{limit}"
         if is_scored and result.passed is None:
-            reason = "; ".join(
-                filter(None, ("without a threshold only the best score passes", reason))
-            )
+            hint = "without a threshold only the best score passes"
+            reason = f"{hint}; {reason}" if reason else hint
     elif isinstance(expected, str):
         met = expected in (result.label, result.status)
         shown = expected
@@ -102,27 +97,35 @@ def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
             and result.normalized >= expected - _ROUNDING
         )
         shown = f"at least {expected:.2f}"
-    score = (
-        ""
-        if result.normalized is None
-        else f" {int(result.normalized * 100 + _ROUNDING) / 100:.2f}"
-    )
-    outcome = f"{result.label or ''}{score}".strip() if is_scored else result.status
-    return None if met else (result.criterion_name, shown, outcome, reason)
+    if met:
+        return None
+    outcome: str = result.status
+    if is_scored:
+        outcome = result.label or ""
+        if result.normalized is not None:
+            rounded_down = int(result.normalized * 100 + _ROUNDING) / 100
+            outcome = f"{outcome} {rounded_down:.2f}"
+        outcome = outcome.strip()
+    return result.criterion_name, shown, outcome, reason
 
 
 def _text(
     aggregated: AggregatedEvaluationResult, wrong: Sequence[Row], names: Sequence[str]
 ) -> str:
     rows = [("criterion", "expected", "got", "reason"), *wrong]
-    cells = [[brief(cell, limit) for cell, limit in zip(row, _WIDTHS, strict=True)] for row in rows]
-    others = [name for name in names if name not in {row[0] for row in wrong}]
+    cells = []
+    for row in rows:
+        cells.append([brief(cell, limit) for cell, limit in zip(row, _WIDTHS, strict=True)])
+    wrong_names = {row[0] for row in wrong}
+    others = [name for name in names if name not in wrong_names]
     count = f"{len(wrong)} of {len(aggregated.results) or len(wrong)}"
+    lines = [f"{count} results are not as expected", *aligned(cells)]
     facts = [f"as expected: {', '.join(others)}"] if others else []
     snapshot = aggregated.input_snapshot
     for name in ("prompt", "ground_truth", "response"):
-        if (value := getattr(snapshot, name, None)) is not None:
+        value = getattr(snapshot, name, None)
+        if value is not None:
             facts.append(f"{name}: {brief(repr(value), _TEXT)}")
-    return "\n  ".join(
-        [f"{count} results are not as expected", *aligned(cells), *([""] if facts else []), *facts]
-    )
+    if facts:
+        lines += ["", *facts]
+    return "\n  ".join(lines)

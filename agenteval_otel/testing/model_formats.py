@@ -1,5 +1,6 @@
-"""What the model server sends: `ModelReply`, independent of the wire format, and the four wire
-formats.
+"""What the model server sends.
+
+It is `ModelReply`, independent of the wire format, and the four wire formats.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ Events = list[tuple[str | None, Any]]
 
 
 class RepliedCall(Value):
-    """A tool call of the model; a string as `arguments` is sent as it is."""
+    """A tool call of the model. A string as `arguments` is sent as it is."""
 
     name: str
     arguments: Any = Field(default_factory=dict)
 
     @property
     def arguments_json(self) -> str:
-        return self.arguments if isinstance(self.arguments, str) else json.dumps(self.arguments)
+        if isinstance(self.arguments, str):
+            return self.arguments
+        return json.dumps(self.arguments)
 
 
 class ModelReply(Value):
@@ -37,15 +40,15 @@ class ModelReply(Value):
 
     Attributes:
         finish_reason: In the words of chat completions (``stop``, ``length``, ``tool_calls``,
-            ``content_filter``), translated for the other formats; another word is sent as it is. By
+            ``content_filter``), translated for the other formats. Another word is sent as it is. By
             default ``tool_calls`` or ``stop``.
         reasoning: The model's reasoning, a part of its own before the answer.
-        model: The model's name in the reply; by default that of the request.
-        status: HTTP status; from 400 the reply is an error in the format's own form.
+        model: The model's name in the reply. By default that of the request.
+        status: HTTP status. From 400 the reply is an error in the format's own form.
         headers: Added to the response, such as ``{"Retry-After": "2"}``.
         body: Sent instead of the format's form: JSON data, or text as it is.
-        delay_s: Wait before the first byte; ends early when the server is closed.
-        cut_after: Break a stream off after this many events; a plain reply breaks off in its
+        delay_s: Wait before the first byte. Ends early when the server is closed.
+        cut_after: Break a stream off after this many events. A plain reply breaks off in its
             middle.
         refusal: The model's refusal (chat completions only).
         cache_read_tokens: Input tokens read from the provider's cache, beside the `input_tokens`.
@@ -80,7 +83,9 @@ class ModelReply(Value):
     @property
     def reason(self) -> str:
         """Return the finish reason in the words of chat completions."""
-        return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
+        if self.finish_reason:
+            return self.finish_reason
+        return "tool_calls" if self.tool_calls else "stop"
 
 
 class Exchange(NamedTuple):
@@ -154,14 +159,14 @@ def _completion_events(exchange: Exchange) -> Events:
         ]
         deltas += [{"tool_calls": [part]} for part in (begun, *rest)]
     counted = bool((exchange.request.get("stream_options") or {}).get("include_usage"))
-    head = _completion_head(exchange, "chat.completion.chunk") | (
-        {"usage": None} if counted else {}
-    )
-    chunks = [
-        head
-        | {"choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}]}
-        for delta, reason in (*((delta, None) for delta in deltas), ({}, reply.reason))
+    head = _completion_head(exchange, "chat.completion.chunk")
+    if counted:
+        head["usage"] = None
+    choices: list[Json] = [
+        {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None} for delta in deltas
     ]
+    choices.append({"index": 0, "delta": {}, "logprobs": None, "finish_reason": reply.reason})
+    chunks = [head | {"choices": [choice]} for choice in choices]
     if counted:
         chunks.append(head | {"choices": [], "usage": _completion_usage(exchange)})
     return [*((None, chunk) for chunk in chunks), (None, "[DONE]")]
@@ -223,10 +228,10 @@ _MESSAGE_ERRORS = {
 
 def _message(exchange: Exchange) -> Json:
     reply = exchange.reply
-    return _message_head(exchange, reply.output_tokens) | {
-        "content": [part.whole for part in _message_parts(exchange)],
-        "stop_reason": _MESSAGE_REASONS.get(reply.reason, reply.reason),
-    }
+    message = _message_head(exchange, reply.output_tokens)
+    message["content"] = [part.whole for part in _message_parts(exchange)]
+    message["stop_reason"] = _MESSAGE_REASONS.get(reply.reason, reply.reason)
+    return message
 
 
 def _message_events(exchange: Exchange) -> Events:
@@ -321,17 +326,19 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 def _response(exchange: Exchange) -> Json:
     reply = exchange.reply
     reason = _INCOMPLETE.get(reply.reason)
+    usage = {
+        "input_tokens": reply.input_tokens,
+        "output_tokens": reply.output_tokens,
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": 0},
+    }
+    output = [part.whole for part in _response_parts(exchange)]
     return _response_head(exchange) | {
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
-        "output": [part.whole for part in _response_parts(exchange)],
-        "usage": {
-            "input_tokens": reply.input_tokens,
-            "output_tokens": reply.output_tokens,
-            "total_tokens": reply.input_tokens + reply.output_tokens,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens_details": {"reasoning_tokens": 0},
-        },
+        "output": output,
+        "usage": usage,
     }
 
 
@@ -430,15 +437,13 @@ def _text_events(
 ) -> list[Json]:
     """Return a part of an item that begins empty, its text in pieces, and the whole part."""
     place = {f"{field}_index": 0}
-    return [
-        {"type": f"{part_event}.added", **place, "part": part | {"text": ""}},
-        *(
-            {"type": f"{text_event}.delta", **place, "delta": piece, **more}
-            for piece in _pieces(part["text"])
-        ),
-        {"type": f"{text_event}.done", **place, "text": part["text"], **more},
-        {"type": f"{part_event}.done", **place, "part": part},
-    ]
+    text = part["text"]
+    events: list[Json] = [{"type": f"{part_event}.added", **place, "part": part | {"text": ""}}]
+    for piece in _pieces(text):
+        events.append({"type": f"{text_event}.delta", **place, "delta": piece, **more})
+    events.append({"type": f"{text_event}.done", **place, "text": text, **more})
+    events.append({"type": f"{part_event}.done", **place, "part": part})
+    return events
 
 
 # --- OpenAI embeddings ---
@@ -447,10 +452,9 @@ def _text_events(
 def _embeddings(exchange: Exchange) -> Json:
     """Return one embedding of `HashingEmbedder` for each text, in the requested form and length."""
     inputs = exchange.request.get("input")
-    texts = list(map(str, inputs)) if isinstance(inputs, list) else [str(inputs)]
-    rows = HashingEmbedder(dimensions=exchange.request.get("dimensions") or _DIMENSIONS).embed(
-        texts
-    )
+    texts = [str(text) for text in inputs] if isinstance(inputs, list) else [str(inputs)]
+    embedder = HashingEmbedder(dimensions=exchange.request.get("dimensions") or _DIMENSIONS)
+    rows = embedder.embed(texts)
     vectors: list[Any] = rows.tolist()
     if exchange.request.get("encoding_format") == "base64":
         vectors = [b64encode(row.astype("<f4").tobytes()).decode() for row in rows]
@@ -466,8 +470,9 @@ def _embeddings(exchange: Exchange) -> Json:
 
 
 class Format(NamedTuple):
-    """A wire format: the plain body of a reply, its events where it has streams, and the body of an
-    error.
+    """A wire format.
+
+    It has the plain body of a reply, its events if it has streams, and the body of an error.
     """
 
     plain: Callable[[Exchange], Json]
@@ -499,6 +504,7 @@ class MessageBatch:
         kinds = [result["result"]["type"] if has_ended else "processing" for result in self.results]
         names = ("processing", "succeeded", "errored", "canceled", "expired")
         moment = "2026-07-01T10:00:00Z"
+        results_url = f"{url}/v1{BATCHES}/{self.id}/results"
         return {
             "id": self.id,
             "type": "message_batch",
@@ -509,7 +515,7 @@ class MessageBatch:
             "ended_at": moment if has_ended else None,
             "archived_at": None,
             "cancel_initiated_at": None,
-            "results_url": f"{url}/v1{BATCHES}/{self.id}/results" if has_ended else None,
+            "results_url": results_url if has_ended else None,
         }
 
 

@@ -1,5 +1,6 @@
-"""ModelServer: a model provider on loopback, for tests of agents and judges; it fails on demand as
-networks do.
+"""ModelServer: a model provider on loopback, for tests of agents and judges.
+
+It fails on demand as networks do.
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ _CHUNK_BYTES = 16_384
 
 
 class ModelServer:
-    """A model provider on a free port of the loopback interface; a context manager.
+    """Serves as a model provider on a free port of the loopback interface. A context manager.
 
-        with ModelServer(["Hello.", ModelReply(status=429, headers={"Retry-After": "1"})]) as
-        server:
+        replies = ["Hello.", ModelReply(status=429, headers={"Retry-After": "1"})]
+        with ModelServer(replies) as server:
             anthropic.Anthropic(base_url=server.url, api_key="test")
             openai.OpenAI(base_url=f"{server.url}/v1", api_key="test")
 
     It answers ``POST`` requests whose path ends in ``/messages``, ``/chat/completions`` or
     ``/responses``, plain and with ``"stream": true``, and ``/embeddings``. Every connection has a
-    daemon thread; `close` ends them all.
+    daemon thread. `close` ends them all.
 
     Args:
-        replies: Text, a `ModelReply`, or a function from the request's body to one of these; sent
+        replies: Text, a `ModelReply`, or a function from the request's body to one of these. Sent
             in order, the last one again and again.
 
     Attributes:
-        url: The address; the version's part of the path is the client's.
+        url: The address. The version's part of the path is the client's.
         requests, paths, headers: Of the requests, in order: JSON bodies, paths, headers with names
             in lower case.
         connections: Number of connections so far.
-        batch_polls: Number of polls during which a batch of ``/messages/batches`` is in progress;
-            None: forever. Each of its requests is also in `requests`; a reply with status 410 marks
+        batch_polls: Number of polls during which a batch of ``/messages/batches`` is in progress.
+            None: forever. Each of its requests is also in `requests`. A reply with status 410 marks
             its request as expired.
     """
 
@@ -94,17 +95,17 @@ class ModelServer:
         reply = self._replies[min(number, len(self._replies) - 1)]
         if callable(reply):
             reply = reply(body)
-        return Exchange(
-            body, ModelReply(text=reply) if isinstance(reply, str) else reply, number + 1
-        )
+        if isinstance(reply, str):
+            reply = ModelReply(text=reply)
+        return Exchange(body, reply, number + 1)
 
     def _batch(self, path: str, headers: dict[str, str], body: dict[str, Any]) -> dict[str, Any]:
         """Make a batch of the requests, each answered by the next reply."""
-        items = [
-            (item["custom_id"], self._exchange(path, headers, item["params"]))
-            for item in body["requests"]
+        exchanges = [
+            (request["custom_id"], self._exchange(path, headers, request["params"]))
+            for request in body["requests"]
         ]
-        batch = MessageBatch(f"msgbatch_{len(self._batches) + 1:04d}", items)
+        batch = MessageBatch(f"msgbatch_{len(self._batches) + 1:04d}", exchanges)
         self._batches[batch.id] = batch
         return batch.state(self.url, has_ended=False)
 

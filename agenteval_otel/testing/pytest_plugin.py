@@ -1,5 +1,6 @@
-"""The pytest plugin ``agenteval``: fixtures for settings and judges, `assert_evaluation`, and a
-table of the criteria.
+"""The pytest plugin ``agenteval``.
+
+It has fixtures for settings and judges, `assert_evaluation`, and a table of the criteria.
 
 pytest imports it in every environment that has this package: the rest is imported when a fixture is
 used.
@@ -99,22 +100,20 @@ def agenteval_config(
     from agenteval_otel.evaluators.judges import Judge
     from agenteval_otel.offline.config import EvaluationRunConfig
 
-    settings = (
-        agenteval_settings
-        if isinstance(agenteval_settings, Settings)
-        else Settings(**agenteval_settings)
-    )
+    settings = agenteval_settings
+    if not isinstance(settings, Settings):
+        settings = Settings(**settings)
     fields = run_fields(settings, build(settings))
     folder = _place(pytestconfig, "agenteval_cassettes")
     if folder is not None:
-        fields["evaluators"] = [
-            evaluator.model_copy(
-                update={"judge": _recorded(pytestconfig, judge, folder / "settings.jsonl")}
-            )
-            if isinstance(judge := getattr(evaluator, "judge", None), Judge)
-            else evaluator
-            for evaluator in fields["evaluators"]
-        ]
+        evaluators = []
+        for evaluator in fields["evaluators"]:
+            judge = getattr(evaluator, "judge", None)
+            if isinstance(judge, Judge):
+                recorded = _recorded(pytestconfig, judge, folder / "settings.jsonl")
+                evaluator = evaluator.model_copy(update={"judge": recorded})
+            evaluators.append(evaluator)
+        fields["evaluators"] = evaluators
     return EvaluationRunConfig(**fields)
 
 
@@ -190,8 +189,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 class Summary:
-    """Collects the results of all tests, in the process that prints: the only one, or
-    pytest-xdist's controller.
+    """Collects the results of all tests, in the process that prints.
+
+    That is the only process, or pytest-xdist's controller.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -212,13 +212,15 @@ class Summary:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write the results, compare them, and fail a run that has passed but for a significant
-        drop.
+        """Write the results and compare them.
+
+        Fail a run that has passed but for a significant drop.
         """
         if not self._prints:
             return
         self.results.sort(key=lambda pair: pair[0])  # workers finish in any order
-        if (path := session.config.getoption("agenteval_results")) is not None:
+        path = session.config.getoption("agenteval_results")
+        if path is not None:
             lines = (json.dumps(record) + "\n" for record in _with_ids(self.results))
             Path(path).write_text("".join(lines), encoding="utf-8")
         if self._baseline is not None and self.results:
@@ -244,9 +246,8 @@ class Summary:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.outcome != "rerun":  # type: ignore[comparison-overlap]  # of pytest-rerunfailures: the last run counts
-            self.results += [
-                (report.nodeid, result) for result in getattr(report, "agenteval_results", ())
-            ]
+            for result in getattr(report, "agenteval_results", ()):
+                self.results.append((report.nodeid, result))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.results:
@@ -271,8 +272,9 @@ class Summary:
 
 
 def _with_ids(results: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Yield the results as records with ids: the id of the test, numbered from its second result
-    on.
+    """Yield the results as records with ids.
+
+    The id is that of the test, numbered from its second result on.
     """
     counts: Counter[str] = Counter()
     for test, result in results:
@@ -284,7 +286,10 @@ def _with_ids(results: list[tuple[str, dict[str, Any]]]) -> Iterator[dict[str, A
 def _place(config: pytest.Config, option: str) -> Path | None:
     """Return the file or folder of an ini option, relative to the ini file. None if it is unset."""
     text = config.getini(option)
-    return (config.inipath.parent if config.inipath else config.rootpath) / text if text else None
+    if not text:
+        return None
+    folder = config.inipath.parent if config.inipath else config.rootpath
+    return folder / str(text)
 
 
 def _recorded(config: pytest.Config, judge: object, path: Path) -> Judge:
