@@ -1,5 +1,6 @@
-"""Closed by default: a token in the address becomes a cookie, other sites get nothing, no foreign
-script runs.
+"""Access to the pages, which are closed by default.
+
+A token in the address becomes a cookie. Other sites get nothing. No foreign script runs.
 """
 
 from __future__ import annotations
@@ -96,15 +97,9 @@ class Access:
         if scope["method"] in ("GET", "HEAD") and _same(query.pop("token", ""), self.token):
             rest = f"?{urlencode(query)}" if query else ""
             cookie = f"{self.cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
-            return (
-                303,
-                b"",
-                [
-                    # After two slashes a browser would read the name of another host.
-                    (b"location", f"/{quote(scope['path'].lstrip('/'))}{rest}".encode()),
-                    (b"set-cookie", cookie.encode()),
-                ],
-            )
+            # After two slashes a browser would read the name of another host.
+            location = f"/{quote(scope['path'].lstrip('/'))}{rest}"
+            return 303, b"", [(b"location", location.encode()), (b"set-cookie", cookie.encode())]
         if not _same(self._cookie_of(headers), self._session):
             return 403, _CLOSED.encode(), []
         if scope["method"] not in ("GET", "HEAD") and not self._is_own(headers):
@@ -119,10 +114,10 @@ class Access:
         return cookie.value if cookie is not None else ""
 
     def _is_own(self, headers: dict[str, str]) -> bool:
+        if headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return False
         origin = headers.get("origin")
-        return headers.get("sec-fetch-site", "same-origin") == "same-origin" and (
-            origin is None or self._names.has_origin(origin)
-        )
+        return origin is None or self._names.has_origin(origin)
 
 
 def _same(text: str, secret: str) -> bool:

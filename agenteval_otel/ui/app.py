@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -66,12 +67,12 @@ class UiSettings(NamedTuple):
         place: Where the results are read.
         title: How the pages name it.
         objectives: Of the criteria, by their names, 0 to 1.
-        trace_url: Where a trace is shown, with ``{trace_id}`` and perhaps ``{span_id}``; None
+        trace_url: Where a trace is shown, with ``{trace_id}`` and perhaps ``{span_id}``. None
             without such a place.
         keeps_comments: The content of labels is stored.
         can_label: Labels can be stored: the results are in a database and not read from a file.
-        metrics: Reads the metrics of the process that evaluates; None where that is another one.
-        runs: The runs that were opened beside each other; None for one place.
+        metrics: Reads the metrics of the process that evaluates. None if that is another process.
+        runs: The runs that were opened beside each other. None for one place.
     """
 
     place: Place
@@ -199,11 +200,9 @@ class Pages:
         evaluation, others = stored
         url = self.settings.trace_url
         span = evaluation.span
-        trace = (
-            None
-            if url is None or span is None
-            else url.format(trace_id=span.trace_id, span_id=span.span_id)
-        )
+        trace = None
+        if url is not None and span is not None:
+            trace = url.format(trace_id=span.trace_id, span_id=span.span_id)
         return self.render(
             "answer.html", key=evaluation_id, evaluation=evaluation, others=others, trace=trace
         )
@@ -217,16 +216,21 @@ class Pages:
     def label(self, query: Mapping[str, str]) -> str:
         window = _window(query)
         order = query.get("order", ORDERS[0])
+        if order not in ORDERS:
+            order = ORDERS[0]
         names = self._criteria()
-        order = order if order in ORDERS else ORDERS[0]
-        name = query.get("criterion") or (names[0] if names else "")
-        skip = int(query.get("skip") or 0) if (query.get("skip") or "0").isdecimal() else 0
+        name = query.get("criterion") or ""
+        if not name and names:
+            name = names[0]
+        skip_text = query.get("skip") or "0"
+        skip = int(skip_text) if skip_text.isdecimal() else 0
         stored = views.criterion(self.columns, name, window, {})
         item = None
         notes: tuple[str, ...] = ()
         if stored is not None:
-            notes = self._label_notes(name, stored[1], stored[0].passes)
-            item = self.labels.queue(name, order, stored[1], skip=skip, by=window.by)
+            view, rows = stored
+            notes = self._label_notes(name, rows, view.passes)
+            item = self.labels.queue(name, order, rows, skip=skip, by=window.by)
         agreement = self.labels.agreement(name)
         return self.render(
             "label.html",
@@ -284,12 +288,12 @@ class Pages:
         Runs are in their order, others are sorted by name.
         """
         runs = self.settings.runs
-        sides = {
-            name: sorted(filter(None, self.columns.names(name)))[:_MOST_SIDES]
-            for name in views.SIDES
-        }
+        sides: dict[str, list[str]] = {}
+        for side in views.SIDES:
+            names = [name for name in self.columns.names(side) if name]
+            sides[side] = sorted(names)[:_MOST_SIDES]
         sides["run"] = [] if runs is None else list(runs.names)
-        return {name: names for name, names in sides.items() if len(names) > 1}
+        return {side: names for side, names in sides.items() if len(names) > 1}
 
     def health(self, query: Mapping[str, str]) -> str:
         del query
@@ -308,36 +312,34 @@ class Pages:
         """
         window = _window(query)
         name = query.get("name")
-        if not name:
-            criteria = self._overview(window, self._run(query))
-            yield (
-                "criterion",
-                "kind",
-                "scored",
-                "skipped",
-                "failed",
-                "pass_rate",
-                "low",
-                "high",
-                "mean",
-                "represents",
-            )
-            for view in criteria:
-                ends = view.passes.estimate[:3] if view.passes else (None, None, None)
-                mean = view.mean.estimate.mean if view.mean else None
-                represents = view.main.represents if view.main else None
-                kind = "human" if view.is_human else "evaluator"
-                yield (
-                    view.name,
-                    kind,
-                    view.scored,
-                    view.skipped,
-                    view.failed,
-                    *ends,
-                    mean,
-                    represents,
-                )
-            return
+        if name:
+            yield from self._csv_of_criterion(name, window)
+        else:
+            yield from self._csv_of_overview(window, self._run(query))
+
+    def _csv_of_overview(self, window: views.Window, run: str | None) -> Iterator[Iterable[Any]]:
+        criteria = self._overview(window, run)
+        yield (
+            "criterion",
+            "kind",
+            "scored",
+            "skipped",
+            "failed",
+            "pass_rate",
+            "low",
+            "high",
+            "mean",
+            "represents",
+        )
+        for view in criteria:
+            kind = "human" if view.is_human else "evaluator"
+            counts = (view.scored, view.skipped, view.failed)
+            ends = view.passes.estimate[:3] if view.passes else (None, None, None)
+            mean = view.mean.estimate.mean if view.mean else None
+            represents = view.main.represents if view.main else None
+            yield (view.name, kind, *counts, *ends, mean, represents)
+
+    def _csv_of_criterion(self, name: str, window: views.Window) -> Iterator[Iterable[Any]]:
         stored = views.criterion(self.columns, name, window, {})
         if stored is None:
             raise _NotFound(f"no result of a criterion {name!r} is stored")
@@ -364,19 +366,19 @@ class Pages:
             "weight",
         )
         status = ("scored", "skipped", "failed")
-        for row in stored[1][-_MOST_ROWS:]:
+        _, rows = stored
+        for row in rows[-_MOST_ROWS:]:
+            evaluation_id = columns["evaluation_id"][row].tobytes().hex()
+            answered = views.moment_text(int(columns["answered"][row]))
+            evaluated = views.moment_text(int(columns["evaluated"][row]))
+            labels = [names[dimension][columns[dimension][row]] for dimension in self.dimensions]
+            outcome = status[columns["status"][row]]
             passed = int(columns["passed"][row])
-            value = float(columns["normalized"][row])
-            yield (
-                columns["evaluation_id"][row].tobytes().hex(),
-                views.moment_text(int(columns["answered"][row])),
-                views.moment_text(int(columns["evaluated"][row])),
-                *(names[dimension][columns[dimension][row]] for dimension in self.dimensions),
-                status[columns["status"][row]],
-                "" if passed < 0 else bool(passed),
-                "" if value != value else value,
-                float(columns["weight"][row]),
-            )
+            verdict = "" if passed < 0 else bool(passed)
+            normalized = float(columns["normalized"][row])
+            score = "" if math.isnan(normalized) else normalized
+            weight = float(columns["weight"][row])
+            yield (evaluation_id, answered, evaluated, *labels, outcome, verdict, score, weight)
 
     def _run(self, query: Mapping[str, str]) -> str | None:
         """Return the run that a page is of, or the last run if none is named.
@@ -384,11 +386,14 @@ class Pages:
         The result is None without runs.
         """
         runs = self.settings.runs
-        return None if runs is None else runs.check(query.get("run") or runs.names[-1], "run")
+        if runs is None:
+            return None
+        return runs.check(query.get("run") or runs.names[-1], "run")
 
     def _overview(self, window: views.Window, run: str | None = None) -> list[views.CriterionView]:
+        current = self.columns.version
         version, criteria = self._overviews.get((window, run), (-1, []))
-        if version != (current := self.columns.version):
+        if version != current:
             filters = {"run": run} if run else {}
             criteria = views.overview(self.columns, window, self.settings.objectives, filters)
             criteria = self._with_notes(criteria, window, filters)
@@ -427,17 +432,20 @@ class Pages:
 
     def _answers(self, rows: Iterable[Any], by: By) -> list[dict[str, Any]]:
         columns = self.columns
-        names = {name: self.columns.names(name) for name in ("agent", "reason")}
-        return [
-            {
+        agents = columns.names("agent")
+        reasons = columns.names("reason")
+        answers: list[dict[str, Any]] = []
+        for row in rows:
+            answer = {
                 "key": columns.id_of(row),
                 "moment": int(columns[by][row]),
                 "passed": int(columns["passed"][row]),
                 "normalized": float(columns["normalized"][row]),
-                **{name: names[name][columns[name][row]] for name in names},
+                "agent": agents[columns["agent"][row]],
+                "reason": reasons[columns["reason"][row]],
             }
-            for row in rows
-        ]
+            answers.append(answer)
+        return answers
 
 
 class _NotFound(Exception):
@@ -454,16 +462,16 @@ def application(pages: Pages) -> Any:
         "/compare": pages.compare,
         "/health": pages.health,
     }
-    routes = [
-        *(Route(path, partial(_page, pages, view)) for path, view in views_of.items()),
-        Route("/answer/{key:str}.json", partial(_answer_json, pages)),
-        Route("/answer/{key:str}", lambda request: _html(pages.answer(request.path_params["key"]))),
-        Route("/export.csv", partial(_csv, pages)),
-        Route("/export/{page:str}.html", partial(_export, pages)),
-        Route("/label", partial(_post_label, pages), methods=["POST"]),
-        Mount("/static", StaticFiles(directory=HERE / "static")),
-        Mount("/vendor", StaticFiles(directory=VENDOR)),
-    ]
+    routes: list[Route | Mount] = []
+    for path, view in views_of.items():
+        routes.append(Route(path, partial(_page, pages, view)))
+    routes.append(Route("/answer/{key:str}.json", partial(_answer_json, pages)))
+    routes.append(Route("/answer/{key:str}", partial(_answer_page, pages)))
+    routes.append(Route("/export.csv", partial(_csv, pages)))
+    routes.append(Route("/export/{page:str}.html", partial(_export, pages)))
+    routes.append(Route("/label", partial(_post_label, pages), methods=["POST"]))
+    routes.append(Mount("/static", StaticFiles(directory=HERE / "static")))
+    routes.append(Mount("/vendor", StaticFiles(directory=VENDOR)))
     handlers: dict[Any, Any] = {
         _NotFound: lambda _, error: _message(pages, f"Not here: {error}.", 404),
         404: lambda *_: _message(pages, "There is no such page.", 404),
@@ -483,13 +491,17 @@ def _page(pages: Pages, view: Callable[[Mapping[str, str]], str], request: Reque
         return _html(view(query))
 
 
+def _answer_page(pages: Pages, request: Request) -> Response:
+    return _html(pages.answer(request.path_params["key"]))
+
+
 def _answer_json(pages: Pages, request: Request) -> Response:
     stored = pages.settings.place.find_answer(request.path_params["key"])
     if stored is None:
         raise _NotFound("no such answer is stored")
-    return _file(
-        stored[0].model_dump_json(by_alias=True, indent=1), "application/json", "answer.json"
-    )
+    evaluation, _ = stored
+    text = evaluation.model_dump_json(by_alias=True, indent=1)
+    return _file(text, "application/json", "answer.json")
 
 
 def _csv(pages: Pages, request: Request) -> Response:
@@ -533,12 +545,15 @@ def _label(pages: Pages, form: Mapping[str, str]) -> Response:
         return _message(pages, "The form was sent from another page.", 403)
     if not pages.settings.can_label:
         return _message(pages, "Labels need a database: this is a file.", 400)
-    key, criterion, verdict = (form.get(name, "") for name in ("key", "criterion", "verdict"))
+    key = form.get("key", "")
+    criterion = form.get("criterion", "")
+    verdict = form.get("verdict", "")
     stored = pages.settings.place.find_answer(key)
     if stored is None or verdict not in ("pass", "fail"):
         raise _NotFound("no such answer is stored")
     comment = form.get("comment", "")[:_MAX_COMMENT]
-    if not record(key, stored[0], criterion, passed=verdict == "pass", comment=comment):
+    evaluation, _ = stored
+    if not record(key, evaluation, criterion, passed=verdict == "pass", comment=comment):
         return _message(pages, "The label was not stored: see the terminal.", 503)
     with pages.lock:
         pages.columns.refresh(at_once=True)
@@ -548,11 +563,10 @@ def _label(pages: Pages, form: Mapping[str, str]) -> Response:
 
 def _window(query: Mapping[str, str]) -> views.Window:
     length = query.get("window", "all")
-    by = query.get("time")
-    return views.Window(
-        length if length in views.WINDOWS else "all",
-        "evaluated" if by == "evaluated" else "answered",
-    )
+    if length not in views.WINDOWS:
+        length = "all"
+    by: By = "evaluated" if query.get("time") == "evaluated" else "answered"
+    return views.Window(length, by)
 
 
 def _url(path: str, *, window: views.Window | None = None, **query: Any) -> str:

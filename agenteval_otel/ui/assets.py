@@ -1,5 +1,6 @@
-"""What the pages need of published packages: `python -m agenteval_otel.ui.assets` fetches it with
-npm, once in a clone.
+"""The files of published packages that the pages need.
+
+`python -m agenteval_otel.ui.assets` fetches them with npm, once in a clone.
 
 ``assets.json`` pins version and integrity of each package. An installed wheel has the files
 already.
@@ -34,8 +35,11 @@ def pinned() -> dict[str, Any]:
 
 def check_assets() -> None:
     """Raise `ConfigurationError` with the command that fetches them if files are missing."""
-    names = [name for asset in pinned().values() for name in asset["files"].values()]
-    if missing := [name for name in names if not (VENDOR / name).is_file()]:
+    names: list[str] = []
+    for asset in pinned().values():
+        names.extend(asset["files"].values())
+    missing = [name for name in names if not (VENDOR / name).is_file()]
+    if missing:
         raise ConfigurationError(
             f"the pages need {', '.join(missing)}, fetched once by: {COMMAND} (needs npm)"
         )
@@ -71,9 +75,8 @@ def package_files(name: str, asset: dict[str, Any]) -> dict[str, bytes]:
         )
         packed = list(Path(work).glob("*.tgz"))
         if done.returncode or not packed:
-            raise ConfigurationError(
-                f"npm pack {package}: {done.stderr.strip()[-500:] or 'no package'}"
-            )
+            reason = done.stderr.strip()[-500:] or "no package"
+            raise ConfigurationError(f"npm pack {package}: {reason}")
         data = packed[0].read_bytes()
     digest = f"sha512-{base64.b64encode(hashlib.sha512(data).digest()).decode()}"
     if digest != asset["integrity"]:

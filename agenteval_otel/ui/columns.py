@@ -1,7 +1,7 @@
 """All stored results as columns in memory, so that every figure of every page is a sum over arrays.
 
 One result takes about 80 bytes. Later results are appended in the order of their evaluations' ids,
-which sort by time; the newest minute is read again each time, because processes commit in any
+which sort by time. The newest minute is read again each time, because processes commit in any
 order.
 """
 
@@ -84,9 +84,9 @@ class Figure(NamedTuple):
 
 
 class ResultColumns:
-    """The results of a place, the newest `max_results` of them; reading blocks.
+    """Holds the results of a place, the newest `max_results` of them.
 
-    `runs` are those that it holds.
+    Reading blocks. `runs` are the runs that the place holds.
 
     Usable from any thread, but by one at a time: new results go into the same arrays.
     """
@@ -101,7 +101,8 @@ class ResultColumns:
         self._columns: dict[str, NDArray[Any]] = {}
         self._settled = 0
         self._settled_id = ""
-        self._looked_s = self._all_read_s = -math.inf
+        self._looked_s = -math.inf
+        self._all_read_s = -math.inf
         self.count = 0
         self.left_out = 0
         self.version = 0
@@ -136,17 +137,22 @@ class ResultColumns:
         if now - self._all_read_s > _READ_ALL_S:
             self._reset(self.place.count_results())
             self._all_read_s = now
-        before = (self.count, bytes(self["evaluation_id"][-1]) if self.count else b"")
+        before = self._count_and_last_id()
         self._read(progress)
         self._looked_s = time.monotonic()
-        if before != (self.count, bytes(self["evaluation_id"][-1]) if self.count else b""):
+        if before != self._count_and_last_id():
             self.version += 1
+
+    def _count_and_last_id(self) -> tuple[int, bytes]:
+        if not self.count:
+            return 0, b""
+        return self.count, bytes(self["evaluation_id"][-1])
 
     def _reset(self, total: int) -> None:
         self.left_out = max(0, total - self._max_results)
-        types = {
-            name: kind for name, kind in _TYPES.items() if name != "run" or self._runs is not None
-        }
+        types = dict(_TYPES)
+        if self._runs is None:
+            del types["run"]
         self._columns = {name: np.empty(total + 1_000, kind) for name, kind in types.items()}
         self.count = 0
         self._settled = 0
@@ -167,9 +173,8 @@ class ResultColumns:
         end = position + len(rows)
         if end > len(self._columns["evaluated"]):
             for name, column in self._columns.items():
-                self._columns[name] = np.concatenate(
-                    [column, np.empty(len(column) // 4 + len(rows), column.dtype)]
-                )
+                more = np.empty(len(column) // 4 + len(rows), column.dtype)
+                self._columns[name] = np.concatenate([column, more])
         (
             ids,
             evaluated,
@@ -214,25 +219,21 @@ class ResultColumns:
             ) from None
         evaluated_s = _moments(evaluated)
         answered_s = np.minimum(_moments(answered), evaluated_s)
-        values = {
-            "evaluation_id": encoded,
-            "evaluated": evaluated_s,
-            # An answer whose moment is unknown has that of its evaluation. So has one whose clock
-            # is ahead: one such answer would move every window.
-            "answered": np.where(answered_s > 0, answered_s, evaluated_s),
-            **{
-                name: self._encode(name, column) for name, column in zip(NAMED, texts, strict=False)
-            },
-            "is_human": [value == "human" for value in kind],
-            "status": [_STATUS.get(value, FAILED) for value in status],
-            "passed": [-1 if value is None else value for value in passed],
-            "weight": weight,
-            "is_known": [value is not None for value in probability],
-            "normalized": np.array(normalized, np.float32),
-            "cluster": [hash(value) & _HASH for value in cluster],
-            "is_shadow": [bool(value) for value in is_shadow],
-            "is_baseline": [not value for value in is_preferred],
-        }
+        values: dict[str, Any] = {"evaluation_id": encoded, "evaluated": evaluated_s}
+        # An answer whose moment is unknown has that of its evaluation. So has one whose clock
+        # is ahead: one such answer would move every window.
+        values["answered"] = np.where(answered_s > 0, answered_s, evaluated_s)
+        for name, column_texts in zip(NAMED, texts, strict=False):
+            values[name] = self._encode(name, column_texts)
+        values["is_human"] = [value == "human" for value in kind]
+        values["status"] = [_STATUS.get(value, FAILED) for value in status]
+        values["passed"] = [-1 if value is None else value for value in passed]
+        values["weight"] = weight
+        values["is_known"] = [value is not None for value in probability]
+        values["normalized"] = np.array(normalized, np.float32)
+        values["cluster"] = [hash(value) & _HASH for value in cluster]
+        values["is_shadow"] = [bool(value) for value in is_shadow]
+        values["is_baseline"] = [not value for value in is_preferred]
         for name, value in values.items():
             self._columns[name][position:end] = value
         return end
@@ -259,9 +260,10 @@ class ResultColumns:
         high = self.count
         while low < high:  # the ids are sorted
             middle = (low + high) // 2
-            low, high = (
-                (middle + 1, high) if ids[middle].tobytes().hex() < before else (low, middle)
-            )
+            if ids[middle].tobytes().hex() < before:
+                low = middle + 1
+            else:
+                high = middle
         if low > self._settled:
             # An evaluation is committed whole, so that its id is the boundary.
             self._settled = low
@@ -279,10 +281,15 @@ class ResultColumns:
 
         The result is None if no row has one.
         """
-        values = (self["passed"] if rate else self["normalized"])[rows].astype(np.float64)
-        has_value = values >= 0 if rate else ~np.isnan(values)
+        if rate:
+            values = self["passed"][rows].astype(np.float64)
+            has_value = values >= 0
+        else:
+            values = self["normalized"][rows].astype(np.float64)
+            has_value = ~np.isnan(values)
         kept = has_value & (self["status"][rows] == SCORED)
-        rows, values = rows[kept], values[kept]
+        rows = rows[kept]
+        values = values[kept]
         scores = self.scores(rows, values, np.zeros(len(rows), np.int8))
         (mean,) = summarise(scores, 1)
         if mean is None:
@@ -320,5 +327,6 @@ def _moments(seconds: Sequence[int | None]) -> NDArray[np.float64]:
     try:
         moments = np.array(seconds, np.float64)
     except OverflowError:  # a file may hold any number
-        moments = np.array([max(0, min(value or 0, _LAST_MOMENT)) for value in seconds], np.float64)
+        limited = [max(0, min(value or 0, _LAST_MOMENT)) for value in seconds]
+        moments = np.array(limited, np.float64)
     return np.clip(np.nan_to_num(moments), 0, _LAST_MOMENT)

@@ -25,8 +25,11 @@ _MIB: Final = 1024.0**2
 
 
 class HealthRow(NamedTuple):
-    """One metric: `values` of its series behind their attributes as text, and `zeros`, the series
-    that are 0.
+    """One metric with its series.
+
+    Attributes:
+        values: Of each series, its attributes as text and its value.
+        zeros: The attributes of the series that are 0.
     """
 
     metric: str
@@ -36,14 +39,14 @@ class HealthRow(NamedTuple):
 
 
 def sections(metrics: Metrics) -> dict[str, list[HealthRow]]:
-    """Return the metrics by the titles of the sections, with their series in the order of the
-    attributes.
+    """Return the metrics by the titles of the sections.
+
+    The series of a metric are in the order of their attributes.
     """
     made: dict[str, list[HealthRow]] = {title: [] for title in _SECTIONS.values()}
     for instrument, by_labels in metrics.items():
-        title = next(
-            (title for start, title in _SECTIONS.items() if instrument.name.startswith(start)), None
-        )
+        titles = (title for start, title in _SECTIONS.items() if instrument.name.startswith(start))
+        title = next(titles, None)
         if title is None:
             continue
         row = HealthRow(instrument.name, instrument.description, [], [])
@@ -63,17 +66,16 @@ def _shares_without_id(
     by_labels: Mapping[tuple[tuple[str, str], ...], float],
 ) -> list[tuple[str, str]]:
     """Return the share of answers that name no conversation or session, once there are any."""
-    total = sum(by_labels.values())
     named = sum(
         value
         for labels, value in by_labels.items()
         if dict(labels)[names.UNIT] in ("conversation", "session")
     )
-    return (
-        [("without the id of a conversation or session", percent((total - named) / total))]
-        if total
-        else []
-    )
+    total = sum(by_labels.values())
+    if not total:
+        return []
+    share = percent((total - named) / total)
+    return [("without the id of a conversation or session", share)]
 
 
 def _text(instrument: Instrument, value: float) -> str:

@@ -44,7 +44,10 @@ class LabelAgreement(NamedTuple):
 
 
 class Labels:
-    """The labels of a database, read again when it has new results. Blocks; any thread."""
+    """Reads the labels of a database, again when it has new results.
+
+    Blocks. Usable from any thread.
+    """
 
     def __init__(self, place: Place, columns: ResultColumns) -> None:
         self._place = place
@@ -68,13 +71,11 @@ class Labels:
         # Results come all the time, and labels rarely: only a new label is looked up for this.
         count = int(np.count_nonzero(self._columns["is_human"]))
         labels = self._read if count == self._count else self.all()
-        ids = {
-            label.evaluation_id: None
-            for label in labels
-            if label.criterion == criterion
-            and label.passed is not None
-            and label.evaluation_id is not None
-        }
+        ids: dict[str, None] = {}
+        for label in labels:
+            has_verdict = label.criterion == criterion and label.passed is not None
+            if has_verdict and label.evaluation_id is not None:
+                ids[label.evaluation_id] = None
         mean = None if judged is None else judged.mean
         return shifts_of(self._columns, criterion, list(ids), rows, mean)
 
@@ -83,16 +84,14 @@ class Labels:
         labels = {
             label.evaluation_id: label for label in self.all() if label.criterion == criterion
         }
-        rows = [
-            LabelledRow(judge=label.others[criterion], person=label.passed)
-            for label in labels.values()
-            if label.passed is not None and criterion in label.others
-        ]
-        missed, strict = (
-            sum((row.judge, row.person) == cell for row in rows)
-            for cell in ((True, False), (False, True))
-        )
-        return LabelAgreement(len(labels), agreement_of(rows) if rows else None, missed, strict)
+        rows: list[LabelledRow] = []
+        for label in labels.values():
+            if label.passed is not None and criterion in label.others:
+                rows.append(LabelledRow(judge=label.others[criterion], person=label.passed))
+        missed = sum((row.judge, row.person) == (True, False) for row in rows)
+        strict = sum((row.judge, row.person) == (False, True) for row in rows)
+        measured = agreement_of(rows) if rows else None
+        return LabelAgreement(len(labels), measured, missed, strict)
 
     def queue(
         self, criterion: str, order: str, rows: Rows, *, skip: int, by: By
@@ -108,7 +107,8 @@ class Labels:
         left = len(rows) - len(labelled)
         waiting: list[str] = []
         for row in chosen:
-            if (key := columns.id_of(row)) not in labelled:
+            key = columns.id_of(row)
+            if key not in labelled:
                 waiting.append(key)
             if len(waiting) >= skip + _AT_ONCE:
                 break
@@ -166,4 +166,5 @@ def record(
     ).feedback()
     # A person may change a verdict and change it back: unlike a click that is sent twice, that
     # counts each time.
-    return RECORDER.take(label._replace(key=(label.key, time.time_ns()))) and flush(_FLUSH_S)
+    label = label._replace(key=(label.key, time.time_ns()))
+    return RECORDER.take(label) and flush(_FLUSH_S)

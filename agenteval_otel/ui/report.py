@@ -1,5 +1,6 @@
-"""A page as one file that needs nothing else: its scripts and styles within, each allowed by its
-hash.
+"""A page as one file that needs nothing else.
+
+Its scripts and styles are in the file, each allowed by its hash.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ def single_file(page: str) -> str:
     scripts: list[str] = []
 
     def content(match: re.Match[str], kind: str) -> str:
-        text = ({"static": HERE / "static", "vendor": VENDOR}[match[1]] / match[2]).read_text(
-            encoding="utf-8"
-        )
+        folder = VENDOR if match[1] == "vendor" else HERE / "static"
+        text = (folder / match[2]).read_text(encoding="utf-8")
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         hashes[kind].append(f"'sha256-{digest}'")
         return text

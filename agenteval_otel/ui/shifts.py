@@ -56,18 +56,16 @@ def shifts_of(
     if not len(others):
         return NO_SHIFTS
     others = others[:: max(1, len(others) // _MOST_OTHERS)]
-    releases = [
+    releases: list[ReleaseShift] = []
+    for name in RELEASES:
         # another evaluator of the labelled answer says nothing of this one's version
-        _release_by_columns(
-            columns, name, results if name == "evaluator_version" else answers, others
-        )
-        for name in RELEASES
-    ]
-    return Shifts(
-        rate_shift(_share_of_rows(columns, results, columns["passed"][results] == 1), judged),
-        _age_by_columns(columns, answers, others),
-        tuple(shift for shift in releases if shift is not None),
-    )
+        labelled = results if name == "evaluator_version" else answers
+        shift = _release_by_columns(columns, name, labelled, others)
+        if shift is not None:
+            releases.append(shift)
+    passing = _share_of_rows(columns, results, columns["passed"][results] == 1)
+    age = _age_by_columns(columns, answers, others)
+    return Shifts(rate_shift(passing, judged), age, tuple(releases))
 
 
 def _rows_of_evaluation(columns: ResultColumns, evaluation_id: str) -> Rows:
@@ -77,7 +75,8 @@ def _rows_of_evaluation(columns: ResultColumns, evaluation_id: str) -> Rows:
     """
     ids = columns["evaluation_id"]
     wanted = bytes.fromhex(evaluation_id)
-    first = last = bisect_left(range(columns.count), wanted, key=lambda row: ids[row].tobytes())
+    first = bisect_left(range(columns.count), wanted, key=lambda row: ids[row].tobytes())
+    last = first
     while last < columns.count and ids[last].tobytes() == wanted:
         last += 1
     return np.arange(first, last, dtype=np.int32)
@@ -91,24 +90,26 @@ def _scored_rows(columns: ResultColumns, rows: Rows) -> Rows:
 
 
 def _age_by_columns(columns: ResultColumns, labelled: Rows, others: Rows) -> AgeShift | None:
-    moments = columns.seconds(labelled, "answered"), columns.seconds(others, "answered")
-    cuts = np.quantile(np.concatenate(moments), QUARTERS).tolist()
+    labelled_s = columns.seconds(labelled, "answered")
+    others_s = columns.seconds(others, "answered")
+    cuts = np.quantile(np.concatenate((labelled_s, others_s)), QUARTERS).tolist()
 
     def shares_before(moment: float) -> Shares:
         return (
-            _share_of_rows(columns, labelled, moments[0] < moment),
-            _share_of_rows(columns, others, moments[1] < moment),
+            _share_of_rows(columns, labelled, labelled_s < moment),
+            _share_of_rows(columns, others, others_s < moment),
         )
 
-    medians = float(np.median(moments[0])), float(np.median(moments[1]))
+    medians = float(np.median(labelled_s)), float(np.median(others_s))
     return age_shift(medians, cuts, shares_before)
 
 
 def _release_by_columns(
     columns: ResultColumns, name: str, labelled: Rows, others: Rows
 ) -> ReleaseShift | None:
-    codes = columns[name][labelled], columns[name][others]
-    counts = np.bincount(np.concatenate(codes))
+    labelled_codes = columns[name][labelled]
+    other_codes = columns[name][others]
+    counts = np.bincount(np.concatenate((labelled_codes, other_codes)))
     names = columns.names(name)
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     values = [names[code] for code in order if names[code] != NONE][:MOST_VALUES]
@@ -116,8 +117,8 @@ def _release_by_columns(
     def shares_of(value: str) -> Shares:
         code = columns.code(name, value)
         return (
-            _share_of_rows(columns, labelled, codes[0] == code),
-            _share_of_rows(columns, others, codes[1] == code),
+            _share_of_rows(columns, labelled, labelled_codes == code),
+            _share_of_rows(columns, others, other_codes == code),
         )
 
     return release_shift(name, values, shares_of)

@@ -1,5 +1,6 @@
-"""Stored text for a page: plain text, cut to a maximum length, with invisible characters made
-visible.
+"""Stored text for a page.
+
+It is plain text, cut to a maximum length, with invisible characters made visible.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ _INVISIBLE: Final = re.compile(
 
 
 class Shown(NamedTuple):
-    """A text for a page; `note` says what was cut."""
+    """A text for a page.
+
+    Attributes:
+        note: What was cut.
+    """
 
     text: str
     note: str = ""
@@ -48,7 +53,9 @@ def shown(value: object, limit: int = MAX_SHOWN) -> Shown:
 def brief(text: str, limit: int = 140) -> str:
     """Return the beginning of a text in one line."""
     line = visible(" ".join(text[: 4 * limit].split()))
-    return line if len(line) <= limit and len(text) <= 4 * limit else f"{line[: limit - 1]}…"
+    if len(line) > limit or len(text) > 4 * limit:
+        return f"{line[: limit - 1]}…"
+    return line
 
 
 def _picture(code: int) -> str:

@@ -1,11 +1,12 @@
-"""What the pages show: figures of the criteria in a window of time, by agent, model, version, and
-of two sides.
+"""The figures that the pages show.
+
+They are of the criteria in a window of time, by agent, model, version, and of two sides.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -65,7 +66,7 @@ class Window(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A part of time, in seconds since the epoch; `end` is not in it."""
+    """A part of time, in seconds since the epoch. `end` is not in it."""
 
     start: int
     end: int
@@ -95,8 +96,9 @@ class Series(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The newer half of the window beside the older one, or one side beside the other: pass rates,
-    or means.
+    """The newer half of the window beside the older half, or one side beside the other.
+
+    The figures are pass rates, or means.
     """
 
     before: Figure
@@ -161,8 +163,10 @@ class CriterionView(NamedTuple):
 
 
 class ResultGroup(NamedTuple):
-    """The results of a criterion that share an agent, a model, a version or a reason; `share` of
-    all, weighted.
+    """The results of a criterion that share an agent, a model, a version or a reason.
+
+    Attributes:
+        share: Their share of all results, weighted.
     """
 
     name: str
@@ -196,18 +200,20 @@ def explained(figure: Figure, *, rate: bool) -> str:
     Every figure of a page is shown beside this text.
     """
     estimate = figure.estimate
-    what = (
-        "weighted share of passing answers"
-        if rate
-        else "weighted mean of the normalized scores, 0 to 1"
-    )
-    shown = ", with its 95 % interval" if estimate.has_interval else ""
+    what = "weighted mean of the normalized scores, 0 to 1"
+    if rate:
+        what = "weighted share of passing answers"
+    if estimate.has_interval:
+        what = f"{what}, with its 95 % interval"
+    scored = count_of(estimate.scores, "scored answer")
+    represents = f"{figure.represents:,.0f} (1 / probability)"
     parts = [
-        f"{what}{shown}: {with_interval(estimate, rate=rate)}",
-        f"from {count_of(estimate.scores, 'scored answer')}, standing for {figure.represents:,.0f} (1 / probability)",
+        f"{what}: {with_interval(estimate, rate=rate)}",
+        f"from {scored}, standing for {represents}",
         f"as certain as {estimate.effective:,.0f} equally weighted independent ones",
     ]
-    parts += [f"{word}: {meaning}" for word, meaning in interval_notes([estimate])]
+    for word, meaning in interval_notes([estimate]):
+        parts.append(f"{word}: {meaning}")
     if figure.mean.units < estimate.scores:
         parts.append(
             f"answers of one conversation or trace are taken together ({figure.mean.units:,} of them)"
@@ -255,14 +261,13 @@ def overview(
     names = columns.names("criterion")
     views = []
     for value, part in zip(keys, np.split(rows[order], starts[1:]), strict=True):
-        views.append(
-            _criterion(columns, names[value // 2], part, objectives, span, is_human=bool(value % 2))
-        )
+        name = names[value // 2]
+        is_human = bool(value % 2)
+        views.append(_criterion(columns, name, part, objectives, span, is_human=is_human))
     changes = _corrected(view.change for view in views)
     views = [view._replace(change=change) for view, change in zip(views, changes, strict=True)]
     return sorted(
-        views,
-        key=lambda view: (view.is_human, not (view.change and view.change.is_clear), view.name),
+        views, key=lambda view: (view.is_human, not _is_clear_change(view.change), view.name)
     )
 
 
@@ -297,33 +302,30 @@ def groups_of(
     largest = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     names = columns.names(dimension)
     weights = columns["weight"][rows]
-    parts = [(names[code] or "(none)", codes == code) for code in largest[:_MOST_GROUPS]]
+    named = largest[:_MOST_GROUPS]
+    parts = [(names[code] or "(none)", codes == code) for code in named]
     if len(largest) > _MOST_GROUPS:
-        parts.append(
-            (f"({len(largest) - _MOST_GROUPS:,} others)", ~np.isin(codes, largest[:_MOST_GROUPS]))
-        )
-    return [
-        ResultGroup(
-            name,
-            int(np.count_nonzero(of_group)),
-            float(weights[of_group].sum() / weights.sum()),
-            columns.figure(rows[of_group], rate=rate),
-        )
-        for name, of_group in parts
-    ]
+        others = f"({len(largest) - _MOST_GROUPS:,} others)"
+        parts.append((others, ~np.isin(codes, named)))
+    groups: list[ResultGroup] = []
+    for name, of_group in parts:
+        results = int(np.count_nonzero(of_group))
+        share = float(weights[of_group].sum() / weights.sum())
+        figure = columns.figure(rows[of_group], rate=rate)
+        groups.append(ResultGroup(name, results, share, figure))
+    return groups
 
 
 def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[float]]:
     """Return where twenty equal ranges of the normalized scores begin, and their weighted shares."""
     values = columns["normalized"][rows]
     kept = ~np.isnan(values)
-    counts, edges = np.histogram(
-        values[kept], _BINS, (0.0, 1.0), weights=columns["weight"][rows][kept]
-    )
+    weights = columns["weight"][rows][kept]
+    counts, edges = np.histogram(values[kept], _BINS, (0.0, 1.0), weights=weights)
     total = float(counts.sum()) or 1.0
-    return [round(float(edge), 4) for edge in edges[:-1]], [
-        round(float(count) / total, 6) for count in counts
-    ]
+    starts = [round(float(edge), 4) for edge in edges[:-1]]
+    shares = [round(float(count) / total, 6) for count in counts]
+    return starts, shares
 
 
 def worst(columns: ResultColumns, rows: Rows, limit: int, by: By = "answered") -> Rows:
@@ -337,7 +339,9 @@ def worst(columns: ResultColumns, rows: Rows, limit: int, by: By = "answered") -
     rank = np.where(passed == 0, values - 10.0, values)
     if len(rank) > 4 * limit:  # sorting a million takes longer than finding the lowest
         boundary = np.partition(rank, limit)[limit]
-        scored, rank = scored[rank <= boundary], rank[rank <= boundary]
+        is_low = rank <= boundary
+        scored = scored[is_low]
+        rank = rank[is_low]
     lowest: Rows = scored[np.lexsort((-columns.seconds(scored, by), rank))]
     return lowest[:limit]
 
@@ -353,14 +357,19 @@ def compare(
     for name in (left, right):
         views = overview(columns, window, {}, {dimension: name})
         sides.append({view.name: view for view in views if not view.is_human})
-    names = sorted(sides[0].keys() & sides[1].keys())
+    left_views, right_views = sides
+    names = sorted(left_views.keys() & right_views.keys())
     # that the evaluators differ is what is looked at
     of_evaluators = dimension == "evaluator_version"
     beside = [
-        _beside(*(side[name] for side in sides), of_evaluators=of_evaluators) for name in names
+        _beside(left_views[name], right_views[name], of_evaluators=of_evaluators) for name in names
     ]
     changes = zip(names, _corrected(beside), strict=True)
-    return sorted(changes, key=lambda item: (not (item[1] and item[1].is_clear), item[0]))
+    return sorted(changes, key=lambda named: (not _is_clear_change(named[1]), named[0]))
+
+
+def _is_clear_change(change: Change | None) -> bool:
+    return change is not None and change.is_clear
 
 
 def _beside(left: CriterionView, right: CriterionView, *, of_evaluators: bool) -> Change | None:
@@ -385,16 +394,16 @@ def _criterion(
     mean = columns.figure(rows, rate=False)
     rate = passes is not None
     return CriterionView(
-        name,
-        int(counts[SCORED]),
-        int(counts[SKIPPED]),
-        int(counts[FAILED]),
-        passes,
-        mean,
-        series(columns, rows, span, rate=rate),
-        _halves(columns, rows, span, rate=rate),
-        objectives.get(name),
-        is_human,
+        name=name,
+        scored=int(counts[SCORED]),
+        skipped=int(counts[SKIPPED]),
+        failed=int(counts[FAILED]),
+        passes=passes,
+        mean=mean,
+        series=series(columns, rows, span, rate=rate),
+        change=_halves(columns, rows, span, rate=rate),
+        objective=objectives.get(name),
+        is_human=is_human,
     )
 
 
@@ -407,48 +416,68 @@ def _span(columns: ResultColumns, rows: Rows, by: By) -> Span:
 
 def _halves(columns: ResultColumns, rows: Rows, span: Span, *, rate: bool) -> Change | None:
     is_newer = columns[span.by][rows] >= (span.start + span.end) / 2
-    before, after = (columns.figure(part, rate=rate) for part in (rows[~is_newer], rows[is_newer]))
-    return _change(before, after, rate=rate) if before and after else None
+    before = columns.figure(rows[~is_newer], rate=rate)
+    after = columns.figure(rows[is_newer], rate=rate)
+    if before is None or after is None:
+        return None
+    return _change(before, after, rate=rate)
 
 
 def _change(before: Figure, after: Figure, *, rate: bool, of_evaluators: bool = False) -> Change:
     difference = unpaired(before.mean, after.mean)
     is_claimed = of_evaluators or before.evaluators == after.evaluators
-    return Change(before, after, difference, rate, p_value(difference) if is_claimed else None)
+    p = p_value(difference) if is_claimed else None
+    return Change(before, after, difference, rate, p)
 
 
-def _corrected(changes: Iterable[Change | None]) -> Iterator[Change | None]:
-    """Yield the changes with p-values after Holm.
+def _corrected(changes: Iterable[Change | None]) -> list[Change | None]:
+    """Return the changes with p-values after Holm.
 
     So what is marked as better or worse is rarely marked by chance.
     """
     changes = list(changes)
     p_values = iter(holm([change.p for change in changes if change and change.p is not None]))
-    return (
-        change if not change or change.p is None else change._replace(p=next(p_values))
-        for change in changes
-    )
+    corrected: list[Change | None] = []
+    for change in changes:
+        if change is not None and change.p is not None:
+            change = change._replace(p=next(p_values))
+        corrected.append(change)
+    return corrected
 
 
 def series(columns: ResultColumns, rows: Rows, span: Span, *, rate: bool) -> Series:
-    """Return the rate, or the mean, in at most sixty equal steps of the span, each with its
-    interval.
+    """Return the rate, or the mean, in at most sixty equal steps of the span.
+
+    Each step has its interval.
     """
     length_s = span.end - span.start
     step = next((step for step in _STEPS_S if length_s / step <= _MOST_POINTS), _STEPS_S[-1])
     start = span.start - span.start % step
-    values = (columns["passed"] if rate else columns["normalized"])[rows].astype(np.float64)
-    kept = (columns["status"][rows] == SCORED) & ((values >= 0) if rate else ~np.isnan(values))
-    rows, values = rows[kept], values[kept]
+    if rate:
+        values = columns["passed"][rows].astype(np.float64)
+        has_value = values >= 0
+    else:
+        values = columns["normalized"][rows].astype(np.float64)
+        has_value = ~np.isnan(values)
+    kept = has_value & (columns["status"][rows] == SCORED)
+    rows = rows[kept]
+    values = values[kept]
     steps = (columns.seconds(rows, span.by) - start) // step
     length = max(1, (span.end - 1 - start) // step + 1)
     times = [start + step * index for index in range(length)]
     result = Series(times, [], [], [], [], start + step * length)
     for mean in summarise(columns.scores(rows, values, steps), length):
-        estimate = None if mean is None else mean.estimate()
-        result.counts.append(0 if mean is None else mean.scores)
-        for place, name in ((result.mean, "mean"), (result.low, "low"), (result.high, "high")):
-            place.append(None if estimate is None else round(getattr(estimate, name), 4))
+        if mean is None:
+            result.counts.append(0)
+            result.mean.append(None)
+            result.low.append(None)
+            result.high.append(None)
+            continue
+        estimate = mean.estimate()
+        result.counts.append(mean.scores)
+        result.mean.append(round(estimate.mean, 4))
+        result.low.append(round(estimate.low, 4))
+        result.high.append(round(estimate.high, 4))
     return result
 
 
