@@ -1,12 +1,13 @@
-"""agenteval_otel: watches an LLM agent in production and emits scores of its answers through
-OpenTelemetry.
+"""agenteval_otel scores the answers of LLM agents in production.
+
+It watches an agent and emits the scores of its answers through OpenTelemetry.
 
     from agenteval_otel import monitor
 
     @monitor
     async def answer(question: str) -> str: ...
 
-Everything for everyday work is here; evaluators, samplers, judges, storage providers and errors
+Everything for everyday work is here. Evaluators, samplers, judges, storage providers and errors
 come from their packages: ``from agenteval_otel.evaluators import KeywordCoverage``. Names load when
 they are first used: importing the package imports nothing heavy.
 
@@ -56,12 +57,36 @@ if TYPE_CHECKING:
     from agenteval_otel.offline.suite import Suite, SuiteResult
 
 __all__ = [
-    "AggregatedEvaluationResult", "EvaluationCriteria", "EvaluationInput", "EvaluationResult", "EvaluationRunConfig",
-    "EvaluationRunner", "Score", "Settings", "Suite", "SuiteResult", "accounting", "annotate", "configure",
-    "disable", "enable", "erase", "evaluation_reference", "flush", "monitor", "record_feedback", "record_ground_truth",
-    "record_score", "reload", "report", "run_evaluation", "run_evaluation_sync", "run_evaluations",
-    "run_evaluations_sync", "shutdown",
-]  # fmt: skip
+    "AggregatedEvaluationResult",
+    "EvaluationCriteria",
+    "EvaluationInput",
+    "EvaluationResult",
+    "EvaluationRunConfig",
+    "EvaluationRunner",
+    "Score",
+    "Settings",
+    "Suite",
+    "SuiteResult",
+    "accounting",
+    "annotate",
+    "configure",
+    "disable",
+    "enable",
+    "erase",
+    "evaluation_reference",
+    "flush",
+    "monitor",
+    "record_feedback",
+    "record_ground_truth",
+    "record_score",
+    "reload",
+    "report",
+    "run_evaluation",
+    "run_evaluation_sync",
+    "run_evaluations",
+    "run_evaluations_sync",
+    "shutdown",
+]
 
 __version__: str
 
@@ -105,7 +130,16 @@ _OTHER_NAMES = {
     "traceable": "monitor",
 }
 """Names of other products, and what the same is called here."""
-_PACKAGE_OF = {name: package for package, names in _PACKAGES.items() for name in names}
+
+
+def _packages_by_name() -> dict[str, str]:
+    packages: dict[str, str] = {}
+    for package, names in _PACKAGES.items():
+        packages |= dict.fromkeys(names, package)
+    return packages
+
+
+_PACKAGE_OF = _packages_by_name()
 
 
 def __getattr__(name: str) -> Any:

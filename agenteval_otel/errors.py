@@ -10,9 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 __all__ = [
-    "AgentEvalError", "ConfigurationError", "EvaluationError", "EvaluationSkipped", "GroundTruthError", "JudgeError",
-    "ModelError", "StorageError",
-]  # fmt: skip
+    "AgentEvalError",
+    "ConfigurationError",
+    "EvaluationError",
+    "EvaluationSkipped",
+    "GroundTruthError",
+    "JudgeError",
+    "ModelError",
+    "StorageError",
+]
 
 
 class AgentEvalError(Exception):
@@ -27,7 +33,7 @@ class ConfigurationError(AgentEvalError):
         path: Where the setting stands, such as ``evaluators[0].at_least``.
 
     Attributes:
-        problems: Everything that is wrong, each with its path; `path` is that of the first.
+        problems: Everything that is wrong, each with its path. `path` is that of the first.
     """
 
     def __init__(self, message: str, *, path: str | None = None) -> None:
@@ -38,9 +44,8 @@ class ConfigurationError(AgentEvalError):
     @staticmethod
     def of(problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
         """Return one error of several problems."""
-        error = ConfigurationError(
-            "; ".join(f"{path}: {message}" if path else message for path, message in problems)
-        )
+        lines = [f"{path}: {message}" if path else message for path, message in problems]
+        error = ConfigurationError("; ".join(lines))
         error.problems = tuple(problems)
         error.path = error.problems[0][0] if problems else None
         return error
@@ -62,7 +67,7 @@ class EvaluationError(AgentEvalError):
 
     Args:
         message: What broke.
-        error_type: Low-cardinality word for ``error.type``; the class name when left out.
+        error_type: Low-cardinality word for ``error.type``. It is the class name when left out.
     """
 
     def __init__(self, message: str, *, error_type: str | None = None) -> None:
@@ -77,8 +82,8 @@ class ModelError(EvaluationError):
         message: What happened, without the provider's own text.
         error_type: Which way it failed, in a word of a closed list.
         retryable: Whether asking again may help.
-        usage: The provider's count of tokens, as a `JudgeUsage` or an `EmbedderUsage`; None where
-            it said nothing.
+        usage: The provider's count of tokens, as a `JudgeUsage` or an `EmbedderUsage`. It is None
+            if the provider gave none.
         retry_after_s: How long the provider asks to wait.
 
     Attributes:
@@ -105,13 +110,13 @@ class ModelError(EvaluationError):
 
 
 class JudgeError(ModelError):
-    """The model that judges gave no answer; ``error_type`` is one of `judges.ERROR_TYPES`.
+    """The model that judges gave no answer. ``error_type`` is one of `judges.ERROR_TYPES`.
 
     Attributes:
-        probability: With what probability the budget let the call be made; 1 where nothing limits
-            it.
+        probability: With what probability the budget let the call be made. It is 1 if nothing
+            limits the call.
         may_be_charged: The provider may have charged it, whatever the error's type.
-        cost_usd: The price of what it used all the same; None where that is unknown.
+        cost_usd: The price of what it used all the same. It is None if the price is unknown.
     """
 
     probability: float = 1.0

@@ -1,5 +1,7 @@
-"""Every attribute, event and metric name that we write, with its unit: the only place where they
-are defined. Names that only other libraries write are in the mapper of their dialect.
+"""Every attribute, event and metric name that we write, with its unit.
+
+They are defined only here. Names that only other libraries write are in the mapper of their
+dialect.
 
 The names under ``gen_ai.`` are those of the OpenTelemetry GenAI conventions (Development status),
 except for those marked *extension*, which come from the product's specification or open proposals.
@@ -171,8 +173,15 @@ AGREEMENTS: Final = (CANARY, REPEAT, POSITION, PEOPLE)
 CRITERION_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.\-]{0,63}")
 CRITERION_NAME_RULE: Final = "a letter a-z or A-Z, then at most 63 of these, digits, '_', '.', '-'"
 RESERVED_CRITERIA: Final = (
-    "evaluator", "explanation", "has_ground_truth", "label", "module", "name", "score", "user_prompt",
-)  # fmt: skip
+    "evaluator",
+    "explanation",
+    "has_ground_truth",
+    "label",
+    "module",
+    "name",
+    "score",
+    "user_prompt",
+)
 """``gen_ai.evaluation.<word>`` is an attribute or a prefix of some already: no criterion may begin
 with the word.
 """
@@ -272,9 +281,15 @@ SPANS_OUTCOMES: Final = (
 # --- losses in export, by reason
 # --------------------------------------------------------------------------------------
 LOST_REASONS: Final = (
-    "no_room", "rejected", "too_large", "unencodable", "shutdown", "provider_shut_down", "provider_raised",
+    "no_room",
+    "rejected",
+    "too_large",
+    "unencodable",
+    "shutdown",
+    "provider_shut_down",
+    "provider_raised",
     "host_queue_full",
-)  # fmt: skip
+)
 
 # --- limits
 # -----------------------------------------------------------------------------------------------------------
@@ -296,9 +311,9 @@ MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the old
 
 
 class Instrument(NamedTuple):
-    """A metric as it is created; `attributes` are the names of those that its points may have.
+    """A metric as it is created. `attributes` are the names of those that its points may have.
 
-    `kind` is ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``; all but histograms are
+    `kind` is ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``. All but histograms are
     observable.
     """
 
@@ -317,11 +332,11 @@ class Instrument(NamedTuple):
         """
         name = self.name.replace(".", "_")
         unit = {"s": "_seconds", "By": "_bytes"}.get(self.unit, "")
-        return (
-            name
-            + ("" if name.endswith(unit) else unit)
-            + ("_total" if self.kind == "counter" else "")
-        )
+        if not name.endswith(unit):
+            name += unit
+        if self.kind == "counter":
+            name += "_total"
+        return name
 
 
 _SECONDS = (0.01, 0.04, 0.16, 0.64, 2.56, 10.24, 40.96)

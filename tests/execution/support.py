@@ -46,9 +46,9 @@ async def outcomes(executor: Executor, evaluator: Evaluator, count: int) -> list
 
 
 def fork_server_of(executor: Executor) -> int:
-    assert executor._supervisor is not None
-    assert executor._supervisor.server is not None
-    return executor._supervisor.server.pid
+    assert executor.supervisor is not None
+    assert executor.supervisor.server is not None
+    return executor.supervisor.server.pid
 
 
 def with_executor(work: Callable[[Executor], Awaitable[T]], *, live: bool = False) -> T:

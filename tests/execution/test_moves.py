@@ -119,7 +119,7 @@ def test_offline_nothing_rests_or_moves(caplog: pytest.LogCaptureFixture) -> Non
         executor, *[computing.Free(cpu_s=0.01)] * 4, *[evaluator] * 8, computing.Computing()
     )
     assert len(result) == 13
-    assert executor._supervisor is None
+    assert executor.supervisor is None
     assert caplog.records == []
 
 

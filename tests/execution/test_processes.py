@@ -119,7 +119,7 @@ def test_results_and_failures_are_those_of_an_inline_run() -> None:
 
 def test_it_runs_in_another_process_that_is_started_once() -> None:
     async def work(executor: Executor) -> None:
-        assert "not started" in repr(executor._supervisor)
+        assert "not started" in repr(executor.supervisor)
         evaluator, sizes = Computing(cpu_s=0.001), (0, 1, 1 << 20, 5)
         actual = await asyncio.gather(*(facts(executor, evaluator, "x" * size) for size in sizes))
         assert tuple(fact["length"] for fact in actual) == sizes
@@ -243,7 +243,7 @@ def test_what_cannot_be_made_again_stays(
 ) -> None:
     async def work(executor: Executor) -> list[Any]:
         results = [*await run(executor, evaluator), *await run(executor, evaluator)]
-        assert "not started" in repr(executor._supervisor)
+        assert "not started" in repr(executor.supervisor)
         return [executor.state(evaluator).mode, *[result.status for result in results]]
 
     assert with_executor(work) == ["thread", "scored", "scored"]
@@ -267,12 +267,12 @@ PROGRAM = """
     executor, evaluator = Executor(live=True), Computing()
     atexit.register(executor.leave)  # as a pipeline does
     worker = asyncio.run(one(evaluator))["pid"]
-    fork_server = executor._supervisor.server.pid
+    fork_server = executor.supervisor.server.pid
     if sys.argv[1] == "fork":
         pid = os.fork()
         if pid == 0:
             own = asyncio.run(one(evaluator))["pid"]
-            os._exit(0 if own != worker and executor._supervisor.server.pid != fork_server else 1)
+            os._exit(0 if own != worker and executor.supervisor.server.pid != fork_server else 1)
         print("child", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
         print("same", asyncio.run(one(evaluator))["pid"] == worker, flush=True)
     print("pids", fork_server, worker, flush=True)

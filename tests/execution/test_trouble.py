@@ -37,12 +37,12 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
         raise OSError(24, "Too many open files")
 
     async def work(executor: Executor) -> None:
-        assert executor._supervisor is not None
+        assert executor.supervisor is not None
         with monkeypatch.context() as patch:
             patch.setattr(supervisor, "ForkServerClient", no_more)
             for _ in range(4):
                 assert await place(executor) == os.getpid()
-                executor._supervisor._not_before = 0.0
+                executor.supervisor._not_before = 0.0
         assert await place(executor) != os.getpid()
 
     with_executor(work)
@@ -64,10 +64,10 @@ def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
     fatal = Func.of(__import__("fatal_module").fatal, execution="process")
 
     async def work(executor: Executor) -> None:
-        assert executor._supervisor is not None
+        assert executor.supervisor is not None
         for _ in range(3):
             assert (await run(executor, fatal))[0].score == 1.0
-            executor._supervisor._not_before = 0.0
+            executor.supervisor._not_before = 0.0
         assert executor.state(fatal).mode == "thread"
         assert await place(executor) != os.getpid()
 

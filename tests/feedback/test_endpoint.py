@@ -25,7 +25,7 @@ TOKEN = "token-0123456789abcdef"
 
 @pytest.fixture
 def url(telemetry: RecordedTelemetry) -> Iterator[str]:
-    RECORDER._reset()
+    RECORDER.reset()
     configure(storage=[telemetry.storage()], sample_rate=1.0)
     sidecar = Sidecar(SidecarSettings(grpc_port=0, http_port=0, token=TOKEN))
     yield sidecar.start().http

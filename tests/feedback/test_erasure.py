@@ -27,7 +27,7 @@ def test_a_process_erases_what_waits_in_it(tmp_path: Path, telemetry: RecordedTe
         agents={"quiet": {"sample_rate": 0.0, "evaluators": ["ResponseHealth"]}},
         telemetry={"content": "span_and_event"},
     )
-    RECORDER._reset()
+    RECORDER.reset()
 
     def reply(question: str, user: str, conversation: str) -> str:
         annotate(user_id=user, conversation_id=conversation)
@@ -59,4 +59,4 @@ def test_a_process_erases_what_waits_in_it(tmp_path: Path, telemetry: RecordedTe
     ) == (1, 1)
     assert [feedback.conversation_id for _, feedback, _ in RECORDER._unjoined] == ["later-bob"]
     assert CANARY not in str([value.model_dump_json() for value in stored(storage)])
-    RECORDER._reset()
+    RECORDER.reset()

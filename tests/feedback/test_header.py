@@ -21,7 +21,7 @@ def test_every_response_of_a_route_has_a_reference(
     """Sampled or not, the header of ASGI and WSGI leads feedback into the request's trace; other
     routes have none.
     """
-    RECORDER._reset()
+    RECORDER.reset()
     configure(storage=[telemetry.storage()], sample_rate=sample_rate)
     app = FastAPI()
     app.add_middleware(

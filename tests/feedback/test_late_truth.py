@@ -42,7 +42,7 @@ class Process:
 
     def __init__(self) -> None:
         self.telemetry, self.kept = RecordedTelemetry(), Keeping()
-        RECORDER._reset()
+        RECORDER.reset()
         log.forget()
 
     def configure(self, **settings: Any) -> None:

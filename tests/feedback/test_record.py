@@ -35,7 +35,7 @@ from tests.testing.doubles import Keeping
 @pytest.fixture
 def telemetry() -> Iterator[RecordedTelemetry]:
     recorded = RecordedTelemetry()
-    RECORDER._reset()  # what an earlier test has recorded is not known
+    RECORDER.reset()  # what an earlier test has recorded is not known
     configure(storage=[recorded.storage()], sample_rate=1.0)
     yield recorded
     recorded.shutdown()

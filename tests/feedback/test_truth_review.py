@@ -51,7 +51,7 @@ CORRECTED = {
 @pytest.fixture
 def telemetry() -> Iterator[RecordedTelemetry]:
     recorded = RecordedTelemetry()
-    RECORDER._reset()
+    RECORDER.reset()
     yield recorded
     recorded.shutdown()
 

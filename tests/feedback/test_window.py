@@ -27,7 +27,7 @@ from agenteval_otel.testing import RecordedTelemetry
 @pytest.fixture
 def telemetry() -> Iterator[RecordedTelemetry]:
     recorded = RecordedTelemetry()
-    RECORDER._reset()
+    RECORDER.reset()
     configure(storage=[recorded.storage()], sample_rate=0.0, feedback_window_s=600)
     yield recorded
     recorded.shutdown()

@@ -194,7 +194,7 @@ def test_failures_are_charged_their_possible_cost(usage: Any, word: Any, charged
     assert reservation.entry.amount.tokens == 238
     budget.settle(reservation, usage, error_type=word)
     assert (
-        sum(total.tokens for total in budget._ledger.known(reservation.entry.keys).values())
+        sum(total.tokens for total in budget.ledger.known(reservation.entry.keys).values())
         == charged
     )
 

@@ -315,7 +315,7 @@ def test_usage_that_makes_no_sense_gives_no_money(
     left = budget.remaining_usd()["day"]
     assert 0.0 <= left <= 0.05
     if in_file:
-        assert budget._ledger.store.failures == 0
+        assert budget.ledger.store.failures == 0
 
 
 @BOTH
@@ -371,7 +371,7 @@ async def ask():
 
 async def work():
     await asyncio.gather(*(ask() for _ in range(at_once)))
-    ledger = judge.guarded().budget._ledger
+    ledger = judge.guarded().budget.ledger
     report = {"calls": judge.calls, "failures": ledger.store.failures, "flushed": ledger.store.close(10)}
     print("report", json.dumps(report))
 
@@ -450,7 +450,7 @@ def test_a_file_that_was_tampered_with_gives_no_money(damage: str, tmp_path: Pat
     limits = SpendLimits(prices=PRICES, usd_per_day=0.02, path=path, patience_s=1, account=damage)
     first = BudgetLimiter(limits, clock=lambda: NOON, draw=lambda: 0.0)
     asyncio.run(Spender(random.Random(1), (100, 100)).ask(first))
-    assert first._ledger.store.close(5.0)  # type: ignore[attr-defined]
+    assert first.ledger.store.close(5.0)  # type: ignore[attr-defined]
     _damaged(path, damage)
     spender = Spender(random.Random(2), (100, 100))
     asyncio.run(

@@ -51,7 +51,7 @@ TURNS = [
 
 @pytest.fixture(autouse=True)
 def _no_earlier_feedback() -> None:
-    RECORDER._reset()
+    RECORDER.reset()
 
 
 Serve, Run = Callable[..., Served], Callable[..., Application]

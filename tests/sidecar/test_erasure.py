@@ -60,7 +60,7 @@ def request_of(*spans: tuple[int, str | None], text: str = "text") -> bytes:
 
 @pytest.fixture
 def sidecar(tmp_path: Path, telemetry: RecordedTelemetry) -> Iterator[str]:
-    RECORDER._reset()
+    RECORDER.reset()
     configure(storage=[telemetry.storage()], sample_rate=1.0)
     running = Sidecar(
         SidecarSettings(

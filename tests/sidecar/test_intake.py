@@ -751,7 +751,7 @@ def test_an_answer_that_was_not_sampled_is_evaluated_after_a_complaint(
     """With a feedback window, an answer that spans showed waits for feedback by its trace, and is
     counted once.
     """
-    RECORDER._reset()
+    RECORDER.reset()
     configure(storage=[telemetry.storage()], sample_rate=0.0, feedback_window_s=600)
     intake = Intake(SidecarSettings(quiet_s=0.05, parent_wait_s=0.1))
     intake.start()
