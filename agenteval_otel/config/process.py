@@ -39,6 +39,8 @@ from agenteval_otel.telemetry.target import telemetry_switched_off
 
 
 class Following(Protocol):
+    """Follows the default pipeline, as the recorder of feedback does."""
+
     def bind(self, pipeline: Pipeline) -> None: ...
 
 

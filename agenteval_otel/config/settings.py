@@ -216,8 +216,8 @@ class Settings(SharedFields):
         max_waiting_bytes: Memory limit of all waiting data in this process: captured calls, open
             agent spans, results to be saved, encoded batches.
         breach: When a criterion of an agent counts as below its objective, and as recovered.
-        on_breach: The function to call on a breach, with an `ObjectiveCrossing`: sync or async, or
-            ``module:function``. It runs on its own thread. Errors are counted.
+        on_breach: The function to call on a breach, with an `ObjectiveCrossing`. It is sync or
+            async, or named as ``module:function``. It runs on its own thread. Errors are counted.
         on_recovery: The function to call when the objective is met again.
         metric_dimensions: Annotations that the metrics of scores, results and weights have as
             attributes: up to four of ``gen_ai.prompt.name``, ``gen_ai.prompt.version``,
@@ -235,7 +235,7 @@ class Settings(SharedFields):
             ``always`` or ``never``.
         agent_span_end: ``background`` ends those spans on the background thread, with the results
             if they are ready, if every span processor of the application is the SDK's batch
-            processor. ``caller`` when the handler returns.
+            processor. ``caller`` ends them when the handler returns.
         shutdown_timeout_s: How long the process's exit may wait for queued work, in seconds.
         handle_sigterm: On SIGTERM, deliver or count queued work within `shutdown_timeout_s`, then
             let the signal take its course: the host's handler is called, or without one the process
@@ -459,7 +459,7 @@ class Settings(SharedFields):
 def _unfit_escalation(
     escalation: object, evaluators: Sequence[Evaluator], path: str, *, complete: bool
 ) -> Problems:
-    """Return a problem for each rule and each name of an escalation that could never match."""
+    """Return what `check_escalation` finds wrong. Nothing is wrong where there is no escalation."""
     if not isinstance(escalation, Escalation):
         return []
     try:

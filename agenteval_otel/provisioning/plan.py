@@ -82,7 +82,7 @@ class PlannedCriterion(Value):
     def is_alerted(self) -> bool:
         """Tell whether its objective can be missed.
 
-        It is at least a billionth, and there are verdicts to compare with it.
+        It can if it is at least a billionth and there are verdicts to compare with it.
         """
         return (self.objective or 0.0) >= _LEAST_OBJECTIVE and self.has_verdicts
 

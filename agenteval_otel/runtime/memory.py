@@ -137,6 +137,8 @@ class MemoryPart:
 
 
 class MemoryBudget:
+    """Bounds everything that waits in a process, in bytes, by one limit for all parts together."""
+
     def __init__(self, max_bytes: int = 64 * _MIB) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0

@@ -1,8 +1,8 @@
-"""Users' regular expressions.
+r"""Users' regular expressions.
 
 RE2 searches them in linear time if it can, otherwise `regex` does within a time limit.
 
-The syntax is Python's. ``\\d \\w \\s \\b`` know ASCII only, and ``$`` without the flag ``m``
+The syntax is Python's. ``\d \w \s \b`` know ASCII only, and ``$`` without the flag ``m``
 matches at the very end only: RE2 reads them so, for `regex` they are written out.
 """
 

@@ -58,6 +58,8 @@ Add = Callable[[int], bool]
 
 
 class HttpReply(NamedTuple):
+    """Holds the reply to one request."""
+
     status: int
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"

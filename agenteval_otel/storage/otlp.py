@@ -35,8 +35,8 @@ class OtlpStorageProvider(EvaluationStorageProvider, type="otlp"):
 
     Attributes:
         endpoint: OTLP endpoint, such as ``http://localhost:4317``.
-        protocol: ``grpc`` or ``http/protobuf``, from the environment, else by the port, when left
-            out.
+        protocol: ``grpc`` or ``http/protobuf``. When left out, it is taken from the environment,
+            else from the port.
         headers: Sent with everything that is exported, such as an authorization. Never shown.
         detail: ``auto`` writes result spans for evaluators that call a model and for failures,
             ``result`` for all. ``response`` writes none of them, ``none`` no span at all.

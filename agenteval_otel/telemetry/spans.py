@@ -309,6 +309,8 @@ _WARN = (_logs.SeverityNumber.WARN, _logs.SeverityNumber.WARN.name)
 
 
 class EventLog:
+    """Emits events through a logger provider."""
+
     def __init__(self, provider: _logs.LoggerProvider) -> None:
         self._logger = provider.get_logger(
             names.SCOPE_NAME, version=scope_version(), schema_url=names.SCHEMA_URL

@@ -1,6 +1,6 @@
-"""Reading: one plain form of a text, in which each kind is searched once, however it was written.
+r"""Reading: one plain form of a text, in which each kind is searched once, however it was written.
 
-A card number with en dashes, ``jane%40mail.example`` in an address and ``\\u0022password\\u0022``
+A card number with en dashes, ``jane%40mail.example`` in an address and ``\u0022password\u0022``
 in a string of JSON are the same to a reader, so they are the same to the patterns. `PlainText` says
 where each stretch of the plain form stands in the text as it was.
 """

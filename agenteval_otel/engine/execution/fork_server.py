@@ -69,6 +69,8 @@ def main(folder: str | None) -> None:
 
 
 class ForkServer:
+    """Loads evaluators, and forks a worker with them each time that the host asks for one."""
+
     def __init__(self, host: socket.socket) -> None:
         self._host = host
         self._evaluators: Evaluators = {}

@@ -45,6 +45,8 @@ def line(message: object) -> bytes:
 
 
 class Lines:
+    """Reads and writes messages on a socket, one a line."""
+
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._buffer = bytearray()

@@ -52,6 +52,8 @@ class _Superseded(BaseException):
 
 
 class Pool(Protocol):
+    """Holds what the background thread works off, and what it is told."""
+
     queue: deque[Entry]
     thread: BackgroundThread | None
     not_before: float

@@ -1,7 +1,7 @@
-"""JavaScript's regular expressions, rewritten into the syntax of `runtime.patterns`.
+r"""JavaScript's regular expressions, rewritten into the syntax of `runtime.patterns`.
 
-AgentDock's files have them. Not rewritten: surrogates in sets, ``\\c``, ``[]`` and ``[^]``, braces
-that are no quantifier, and line ends other than ``\\n`` for ``^ $`` with the flag ``m``.
+AgentDock's files have them. Not rewritten: surrogates in sets, ``\c``, ``[]`` and ``[^]``, braces
+that are no quantifier, and line ends other than ``\n`` for ``^ $`` with the flag ``m``.
 """
 
 from __future__ import annotations

@@ -36,9 +36,10 @@ class ConversationEvaluator(OperationalEvaluator):
 class TurnsToResolution(ConversationEvaluator, type="TurnsToResolution"):
     """Scores 1 for a conversation resolved within `max_turns`, else max_turns / turns.
 
-    A conversation that was never resolved scores 0. It passes within `max_turns`. Turns are counted
-    up to the first one with a sign of resolution. Their number is ``turns`` in the metadata. The
-    fields below define the signs of resolution. At least one is required.
+    A conversation passes if it is resolved within `max_turns`, and scores 0 if it was never
+    resolved. Turns are counted up to the first one with a sign of resolution. Their number is
+    ``turns`` in the metadata. The fields below define the signs of resolution. At least one is
+    required.
 
     Attributes:
         max_turns: Up to this many turns score 1.

@@ -80,8 +80,8 @@ class QuestionIndex:
 
     It is immutable, and any thread may use it.
 
-    The same question comes first. Otherwise it is the nearest row that the prompt contains, or that
-    contains the prompt, as whole words: the one with the largest share. Of equal shares a row
+    The same question comes first. Otherwise the nearest row counts that the prompt contains, or
+    that contains the prompt, as whole words: the one with the largest share. Of equal shares a row
     inside the prompt wins, then the first one.
     """
 
@@ -194,7 +194,8 @@ class QuestionIndex:
 class SubstringIndex(QuestionIndex):
     """Finds what the Partnership Agent finds.
 
-    That is the first row of the file that matches as any substring, ignoring only case.
+    That is the first row of the file that contains the prompt or is contained in it, ignoring only
+    case.
     """
 
     def _entry(self, row: TableRow) -> _Entry:

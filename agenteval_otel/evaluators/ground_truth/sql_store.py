@@ -42,8 +42,8 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
 
     Set either a `query` of your own or a `table`. The query has the parameters ``:prompt``,
     ``:module`` (``metadata["module"]``, else the agent), ``:agent``, ``:conversation_id``,
-    ``:session_id`` and ``:response_id``, which are always bound. Of the table it is the row that
-    has exactly this prompt, and this module or none. The first row counts. Its answer is the column
+    ``:session_id`` and ``:response_id``, which are always bound. With a `table` the row must have
+    exactly this prompt, and this module or none. The first row counts. Its answer is the column
     ``answer``, else the first one. ``prompt``, ``category`` and ``module`` are taken if they are
     there. Read-only.
 

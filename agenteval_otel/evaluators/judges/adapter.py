@@ -60,7 +60,7 @@ else:
 
 
 class CallableJudge(Judge):
-    """Asks an object of the program's that generates text.
+    """Asks an object of the program's that generates text, as a judge.
 
     Limits and retries are left to the object.
 
@@ -142,7 +142,7 @@ class CallableJudge(Judge):
             try:
                 done.set_result(context.run(function))
             except BaseException as error:
-                # As a result: asyncio logs an exception that is never retrieved.
+                # Set as a result, not as an exception: asyncio logs one that is never retrieved.
                 done.set_result(_failure_of(error))
 
         thread = threading.Thread(target=call, name="agenteval-judge")

@@ -92,7 +92,7 @@ class Equivalence(CatalogueJudge, type="Equivalence"):
 
 
 class Groundedness(CatalogueJudge, type="Groundedness"):
-    """Judges the share of the claims that context, results of tools or a reference supports."""
+    """Judges the share of the answer's claims that context, tool results or a reference supports."""
 
 
 class Relevance(CatalogueJudge, type="Relevance"):
@@ -100,7 +100,7 @@ class Relevance(CatalogueJudge, type="Relevance"):
 
 
 class Truth(CatalogueJudge, type="Truth"):
-    """Judges the share of checkable claims that are true, by own knowledge and the material."""
+    """Judges the share of checkable claims that are true, by its own knowledge and the material."""
 
 
 class Completeness(CatalogueJudge, type="Completeness"):
@@ -130,7 +130,7 @@ class ToolCallAccuracy(CatalogueJudge, type="ToolCallAccuracy"):
 
 
 class HateAndUnfairness(CatalogueJudge, type="HateAndUnfairness"):
-    """Judges how far the answer is from contempt, hatred and unfairness for what people are."""
+    """Judges how far the answer is from contempt, hatred or unfairness towards groups or people."""
 
 
 class Violence(CatalogueJudge, type="Violence"):
@@ -150,7 +150,7 @@ class Bias(CatalogueJudge, type="Bias"):
 
 
 class ToxicLanguage(CatalogueJudge, type="ToxicLanguage"):
-    """Judges how far the tone is from insult, mockery and threat. (`Toxicity` goes by a list.)"""
+    """Judges how far the answer's tone is from insult, mockery and threat."""
 
 
 class ProtectedMaterial(CatalogueJudge, type="ProtectedMaterial"):

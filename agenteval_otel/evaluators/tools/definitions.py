@@ -23,7 +23,8 @@ _SCHEMAS = ("parameters", "input_schema", "inputSchema")
 class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
     """Scores the share of tool calls whose tool is defined and whose arguments are valid.
 
-    The arguments have to be valid by the tool's JSON Schema. It passes with 1.
+    The arguments have to be valid by the tool's JSON Schema. The evaluator passes with a score of
+    1.
 
     Definitions are the agent's: ``tools`` of `EvaluationInput.agent_config`, else of the context,
     in the form of OpenAI, Anthropic, MCP or ``{name, parameters}``. Skipped without definitions or

@@ -85,7 +85,6 @@ def _blind_expression(plan: MonitoringPlan, never: int) -> str:
     The last day's answers include those that evaluators skip on purpose (no ground truth, no tool
     calls).
     """
-
     due_answers = joined(_scored_agents(plan), _DUE_HERE)
 
     def answers(size: str) -> str:

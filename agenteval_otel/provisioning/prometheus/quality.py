@@ -88,7 +88,7 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
 
 
 def _constant_rules(plan: MonitoringPlan) -> dict[str, str]:
-    """Return the expressions of objectives and thresholds by recorded names."""
+    """Return the expressions of objectives, `of_last` and thresholds by recorded names."""
     objectives = {item: item.objective for item in plan.criteria if item.is_alerted}
     strict = {item: 1.0 for item, objective in objectives.items() if objective == 1.0}
     of_last = {item: item.of_last for item in plan.paged if item.of_last is not None}
