@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import ClassVar
 
-from agenteval_otel import annotate, configure, erase, flush, monitor, record_feedback
+from agenteval_otel import (
+    annotate,
+    configure,
+    erase,
+    flush,
+    monitor,
+    record_feedback,
+    record_ground_truth,
+)
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.engine.capabilities.conversations import Conversations
+from agenteval_otel.engine.capability import Capability, Host
+from agenteval_otel.engine.signals import Signal
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
@@ -59,4 +71,41 @@ def test_a_process_erases_what_waits_in_it(tmp_path: Path, telemetry: RecordedTe
     ) == (1, 1)
     assert [feedback.conversation_id for _, feedback, _ in RECORDER._unjoined] == ["later-bob"]
     assert CANARY not in str([value.model_dump_json() for value in stored(storage)])
+    RECORDER.reset()
+
+
+class Looking(Capability):
+    """Holds the thread that looks for the answer of a ground truth."""
+
+    reached: ClassVar = threading.Event()
+    leave: ClassVar = threading.Event()
+
+    def __init__(self, host: Host) -> None:
+        super().__init__()
+
+    def on_signal(self, signal: Signal) -> None:
+        self.reached.set()
+        assert self.leave.wait(20.0)
+
+
+def test_what_is_being_looked_at_is_erased_too(telemetry: RecordedTelemetry) -> None:
+    """An erasure waits until feedback is back among what waits for its answer."""
+    RECORDER.reset()
+    configure(evaluators=["ResponseHealth"], storage=[telemetry.storage()], capabilities=[Looking])
+    assert record_ground_truth("Tuesday", conversation_id="later-ann")
+    assert Looking.reached.wait(20.0)
+    removed: list[int] = []
+
+    def erase_it() -> None:
+        for place in erase(conversation="later-ann"):
+            if place.place == "this process: spans, requests and feedback":
+                removed.append(place.removed)
+
+    erasing = threading.Thread(target=erase_it)
+    erasing.start()
+    erasing.join(0.2)
+    assert removed == [], "it would have missed what is looked at"
+    Looking.leave.set()
+    erasing.join(20.0)
+    assert removed == [1]
     RECORDER.reset()

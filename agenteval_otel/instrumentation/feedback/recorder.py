@@ -5,7 +5,6 @@ That happens at once, or when the answer comes. If it does not come, the feedbac
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections import deque
@@ -137,6 +136,8 @@ class Recorder:
         self._answers = RecentAnswers()
         self._seen = Seen()
         self._unjoined: deque[tuple[float, Feedback, int]] = deque()  # with their bytes
+        # Held while feedback is looked at: an erasure would miss what is out of the queue then.
+        self._joining = threading.RLock()
 
     def bind(self, pipeline: Pipeline) -> None:
         """Feed this pipeline from now on, and hear of what it evaluates."""
@@ -178,18 +179,13 @@ class Recorder:
     def erase(self, erasure: Erasure) -> int:
         """Give up feedback that waits for its answer, and forget the answers of the conversations."""
         self._answers.remove(erasure.conversations)
-        waiting = list(self._unjoined)
-        concerned = set[int]()
-        for item in waiting:
-            if _is_concerned(item[1], erasure):
-                concerned.add(id(item))
-        # In place, and only what is there still: the thread of the recorder may be joining some.
-        for item in waiting:
-            if id(item) in concerned:
-                with contextlib.suppress(ValueError):
-                    self._unjoined.remove(item)
-                    MEMORY.feedback.release(item[2])
-        return len(concerned)
+        with self._joining:
+            waiting = list(self._unjoined)
+            concerned = [item for item in waiting if _is_concerned(item[1], erasure)]
+            for item in concerned:
+                self._unjoined.remove(item)
+                MEMORY.feedback.release(item[2])
+            return len(concerned)
 
     def _note(self, evaluated: Evaluated) -> None:
         """Note that an answer was evaluated. It is called on the background thread."""
@@ -204,18 +200,22 @@ class Recorder:
 
     def _record(self, feedback: Feedback, size_bytes: int) -> None:
         """Join it with its answer, or have it wait. Its memory is reserved."""
-        waits = False
-        try:
-            waits = not self._is_over(feedback)
-        finally:
-            if not waits:
-                MEMORY.feedback.release(size_bytes)
-        if waits:
-            if len(self._unjoined) >= _MAX_UNJOINED:
-                _, oldest, oldest_bytes = self._unjoined.popleft()
-                MEMORY.feedback.release(oldest_bytes)
-                self._give_up(oldest)
-            self._unjoined.append((time.monotonic() + _JOIN_S, feedback, size_bytes))
+        with self._joining:
+            waits = False
+            try:
+                waits = not self._is_over(feedback)
+            finally:
+                if not waits:
+                    MEMORY.feedback.release(size_bytes)
+            if waits:
+                self._wait_for_answer(feedback, size_bytes)
+
+    def _wait_for_answer(self, feedback: Feedback, size_bytes: int) -> None:
+        if len(self._unjoined) >= _MAX_UNJOINED:
+            _, oldest, oldest_bytes = self._unjoined.popleft()
+            MEMORY.feedback.release(oldest_bytes)
+            self._give_up(oldest)
+        self._unjoined.append((time.monotonic() + _JOIN_S, feedback, size_bytes))
 
     def _is_over(self, feedback: Feedback) -> bool:
         """Tell whether it came before, or found its answer."""
@@ -300,18 +300,22 @@ class Recorder:
             if kept is not None:
                 kept.expire()
             default_pipeline().capabilities.expire()
-            waiting = self._unjoined
-            self._unjoined = deque()
-            for until_s, feedback, size_bytes in waiting:
-                if not self._joined(feedback):
-                    if not last and time.monotonic() < until_s:
-                        self._unjoined.append((until_s, feedback, size_bytes))
-                        continue
-                    self._give_up(feedback)
-                MEMORY.feedback.release(size_bytes)
+            with self._joining:
+                self._look_again(last=last)
         finally:
             if done is not None:
                 done.set()
+
+    def _look_again(self, *, last: bool) -> None:
+        waiting = self._unjoined
+        self._unjoined = deque()
+        for until_s, feedback, size_bytes in waiting:
+            if not self._joined(feedback):
+                if not last and time.monotonic() < until_s:
+                    self._unjoined.append((until_s, feedback, size_bytes))
+                    continue
+                self._give_up(feedback)
+            MEMORY.feedback.release(size_bytes)
 
     def _submit(self, feedback: Feedback) -> None:
         pipeline = default_pipeline()
