@@ -24,7 +24,7 @@ EVENT_BREACHED: Final = "agenteval.objective.breached"
 EVENT_RECOVERED: Final = "agenteval.objective.recovered"
 EVENT_ANSWER: Final = "agenteval.answer"
 EVENT_ANSWER_FORMER: Final = "gen_ai.client.inference.operation.details"
-"""The name that earlier versions gave to answers for the sidecar; read for one release."""
+"""The name that earlier versions gave to answers for the sidecar. It is read for one release."""
 
 # --- attributes of the conventions
 # ------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ ANNOTATIONS: Final = {
     "service": SERVICE_NAME,
     "service_version": SERVICE_VERSION,
 }
-"""The attribute of each keyword of `annotate` that slices results; tags have the prefix `TAG`
+"""The attribute of each keyword of `annotate` that slices results. Tags have the prefix `TAG`
 instead.
 """
 OUTCOME: Final = "agenteval.outcome"
@@ -248,7 +248,7 @@ CaptureReason = Literal[
     "capture_raised",
     "reading_raised",
 ]
-"""Why an answer was not understood; counted as the failure ``capture:<reason>``."""
+"""Why an answer was not understood. It is counted as the failure ``capture:<reason>``."""
 CAPTURE_REASONS: Final[tuple[CaptureReason, ...]] = get_args(CaptureReason)
 AS_JSON: Final = "json"
 """Value of `RESPONSE_FORM` where the handler's own data was judged as its JSON."""

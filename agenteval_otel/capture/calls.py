@@ -22,7 +22,7 @@ from agenteval_otel.models import StreamEnd
 from agenteval_otel.runtime.text import words_of
 
 STREAM_CHARS: Final = 256 * 1024
-"""How much of a stream is kept for evaluation; what comes after is passed on and not kept."""
+"""How much of a stream is kept for evaluation. What comes after is passed on and not kept."""
 # A chunk that is not text counts as this many characters, or as its size / _BYTES_PER_CHAR if that
 # is more.
 _OBJECT_CHARS: Final = 256
@@ -195,7 +195,7 @@ never evaluated.
 """
 
 CURRENT: Final[ContextVar[CapturedCall | None]] = ContextVar("agenteval_current_call", default=None)
-"""The monitored call that the running code belongs to; None outside and inside calls that were not
+"""The monitored call that the running code belongs to. It is None outside and inside calls that were not
 sampled.
 """
 

@@ -355,7 +355,7 @@ READ: Final = {
     "tool_name", "tool_use_id", "transcript", "type", "usage", "usage_metadata", "user_input", "user_prompt",
     "value", "vendor_id",
 } | WORDS  # fmt: skip
-"""Names of the stored fields that are read of objects which are not plain data; response formats
+"""Names of the stored fields that are read of objects which are not plain data. Response formats
 add theirs.
 """
 _PRIVATE: Final = frozenset({"_container", "_content", "_status_code"})
@@ -363,7 +363,7 @@ _PRIVATE: Final = frozenset({"_container", "_content", "_status_code"})
 Flask's status.
 """
 _CLIENTS: Final[set[str]] = set()
-"""Libraries whose objects hold more than data (agents, tools, clients); response formats add
+"""Libraries whose objects hold more than data (agents, tools, clients). Response formats add
 theirs.
 """
 _RUNNING: Final[set[tuple[str, str]]] = set()
@@ -499,7 +499,7 @@ class _NamedTuple:
 
 Reader = ObjectReader | _NamedTuple | type | Callable[[Any], Any] | str
 """How a type is read: its objects' fields, the items of this base class, the atom that it stands
-for; or why not.
+for, or why not.
 """
 _READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
 
@@ -651,5 +651,5 @@ _BY_BASE: Final[tuple[tuple[type, Reader], ...]] = (
         )
     ),
 )
-"""How values of these types, and of classes that are made of them, are read; the first that fits.
+"""How values of these types, and of classes that are made of them, are read. The first that fits counts.
 """

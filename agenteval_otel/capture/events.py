@@ -195,4 +195,4 @@ _DATA_STREAM: Final[dict[str, Callable[[Any], Any]]] = {
     "d": _with_type("finish"),
     "e": _with_type("finish-step"),
 }
-"""What a line's first character says, as an event of the UI message stream; others are no answer."""
+"""What a line's first character says, as an event of the UI message stream. Others are no answer."""

@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     ListOf = Sequence[T]
 else:
     ListOf = tuple[T, ...]
-"""A field that takes any list and holds a tuple; to type checkers a sequence, so that a list may be
+"""A field that takes any list and holds a tuple. To type checkers it is a sequence, so that a list may be
 given.
 """
 

@@ -35,4 +35,4 @@ class TruthSignal(NamedTuple):
 
 
 Signal = TruthSignal
-"""What capabilities hear of; a further kind becomes a further type."""
+"""What capabilities hear of. A further kind becomes a further type."""

@@ -277,7 +277,7 @@ class Exchange:
         self._call = call
         self._reads = reads
         self.wanted = call.is_kept
-        """Whether the bodies are captured; not for calls that `Handler._begin_unsampled` began."""
+        """Whether the bodies are captured, but for calls that `Handler._begin_unsampled` began."""
         self.ended = False
         self._token: Token[CapturedCall | None] | None = None
         self._context = None if call.span is None else context

@@ -20,7 +20,7 @@ from agenteval_otel.capture.calls import CURRENT
 from agenteval_otel.engine.task import HandlerCall
 
 SCOPE: Final = "scope"
-"""The part that scope failures count as; they change no call's outcome."""
+"""The part that scope failures count as. They change no call's outcome."""
 SPAN_KEY: Final = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, Context())))
 """The key of the span in a context."""
 

@@ -28,7 +28,7 @@ PROVIDER_CALLS: Final = frozenset({
     "code_interpreter_call", "computer_call", "file_search_call", "image_generation_call", "local_shell_call",
     "mcp_call", "web_search_call",
 })  # fmt: skip
-"""Items of the Responses API for tools that the provider runs; their results stand in them."""
+"""Items of the Responses API for tools that the provider runs. Their results stand in them."""
 CALL_ITEMS: Final = frozenset({"function_call", "custom_tool_call"}) | PROVIDER_CALLS
 """Items of the Responses API that are tool calls."""
 RESULT_ITEMS: Final = frozenset({"function_call_output", "custom_tool_call_output"})

@@ -12,7 +12,7 @@ import yaml
 from agenteval_otel.errors import ConfigurationError
 
 GeneratedFiles = Mapping[str, str]
-"""Text by path, relative to the folder; ``/`` separates."""
+"""Text by path, relative to the folder. ``/`` separates."""
 
 MARK = "Written by `agenteval-otel provision"
 """Stands in every generated file: a file without it is the user's, and is not overwritten."""

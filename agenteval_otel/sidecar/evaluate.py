@@ -55,7 +55,7 @@ _REASONS: Final = {
     400: "input", 401: "token", 405: "input", 408: "slow", 413: "size", 415: "input", 429: "busy", 500: "failed",
     503: "busy",
 }  # fmt: skip
-"""Why a request has no result, by its HTTP status; others are counted where they are refused."""
+"""Why a request has no result, by its HTTP status. Others are counted where they are refused."""
 
 
 class _Request(NamedTuple):

@@ -50,10 +50,10 @@ _MOST_STREAMS: Final = 100
 """How many calls a connection may have open. Of one more its client waits by itself, as HTTP/2 has
 it."""
 _MOST_PENDING: Final = 3_000
-"""How many calls of all clients gRPC keeps until they are begun; it ends those above with CANCELLED.
+"""How many calls of all clients gRPC keeps until they are begun. It ends those above with CANCELLED.
 By default it ends some at random from 1,000 on. Each takes some 20 KB."""
 _IDLE_MS: Final = 8_000
-"""Idle connections are closed after this time, half-open ones among them; clients reconnect by
+"""Idle connections are closed after this time, half-open ones among them. Clients reconnect by
 themselves.
 """
 

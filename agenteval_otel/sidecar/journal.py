@@ -47,7 +47,7 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FAILURES: Final = (OSError, ValueError, OverflowError, struct.error)
 
 Key = tuple[int, int]
-"""What is done: a trace's id, and a span's, 0 for all of the trace; or 0, and a request with
+"""What is done: a trace's id and a span's (0 for all of the trace), or 0 and a request with
 answers of `@monitor`.
 """
 

@@ -43,7 +43,7 @@ host or runs a function.
 FIELDS: Final = (
     "input", "evaluators", ENTRIES, "criteria", "aggregation", "execution", "tags", "metadata",
 )  # fmt: skip
-"""What a request may have; the other fields of an `EvaluationRunConfig` are the server's."""
+"""What a request may have. The other fields of an `EvaluationRunConfig` are the server's."""
 MAX_ITEMS: Final = 100
 """The most evaluators, and the most criteria, of one request."""
 LIMIT_S: Final = 10.0

@@ -94,7 +94,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     address_field: ClassVar[str]
     variables: ClassVar[Mapping[str, tuple[str, ...]]]
-    """The environment variables that stand in for each setting; the first that is set counts."""
+    """The environment variables that stand in for each setting. The first that is set counts."""
     needs: ClassVar[tuple[str, ...]] = ()
     sends_failures: ClassVar[bool] = False
     linger_s: ClassVar[float] = 1.0

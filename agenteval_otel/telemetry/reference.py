@@ -32,9 +32,9 @@ NO_CALLS: Final = Explanation(**_TEXTS["no_calls"])
 NOT_UNDERSTOOD: Final = Explanation(**_TEXTS["not_understood"])
 OUTCOMES: Final = {name: Explanation(**entry) for name, entry in _TEXTS["outcomes"].items()}
 FAILURES: Final = {part: Explanation(**entry) for part, entry in _TEXTS["failures"].items()}
-"""By the part that broke, as `Accounting.failures` counts it; ``<...>`` stands for what differs."""
+"""By the part that broke, as `Accounting.failures` counts it. ``<...>`` stands for what differs."""
 ERROR_TYPES: Final = {name: Explanation(**entry) for name, entry in _TEXTS["errors"].items()}
-"""By `error.type` of a failed result; other values are evaluators' own, or classes of exceptions.
+"""By `error.type` of a failed result. Other values are evaluators' own, or classes of exceptions.
 """
 LOG_LINES: Final = log_lines()
 """By the event of a log line, the word after ``event=``."""

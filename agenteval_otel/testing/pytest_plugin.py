@@ -46,7 +46,7 @@ _KEPT: Any = {
         }
     },
 }
-"""What the table and a comparison need of a result; no text of an answer."""
+"""What the table and a comparison need of a result, which is no text of an answer."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

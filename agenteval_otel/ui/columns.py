@@ -29,7 +29,7 @@ NAMED: Final = (
     "criterion", "agent", "model", "prompt_version", "service_version", "evaluator_version", "environment", "arm",
     "reason", "run",
 )  # fmt: skip
-"""Columns of names; a name beyond 10,000 of a column counts as ``(others)``, a missing one as the
+"""Columns of names. A name beyond 10,000 of a column counts as ``(others)``, a missing one as the
 empty text.
 
 Without runs there is no column of them.

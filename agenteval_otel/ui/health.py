@@ -20,7 +20,7 @@ _SECTIONS: Final = {
     "agenteval.host": "Queue and sampling", "agenteval.last_success": "Queue and sampling",
     "agenteval.judge": "Judges", "agenteval.objective": "Objectives", "agenteval.export": "Export",
 }  # fmt: skip
-"""By the beginnings of the metrics' names; what is not here stands on other pages."""
+"""By the beginnings of the metrics' names. What is not here stands on other pages."""
 _MIB: Final = 1024.0**2
 
 

@@ -28,7 +28,7 @@ from agenteval_otel.ui.columns import (
 )
 
 WINDOWS: Final = {"1h": 3_600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "all": 0}
-"""Windows of time in seconds, which end with the newest result; 0 is all of it."""
+"""Windows of time in seconds, which end with the newest result. 0 is all of it."""
 DIMENSIONS: Final = (
     "run",
     "agent",

@@ -7,7 +7,7 @@ from agenteval_otel.capture.messages import part_calls, part_results
 from agenteval_otel.capture.reading import Reading, response_format
 
 _ECHOES = frozenset({"text", "input_json", "thinking", "citation", "compaction"})
-"""Events that the client's stream helper adds; they repeat what the provider's own say."""
+"""Events that the client's stream helper adds. They repeat what the provider's own say."""
 
 
 @response_format(

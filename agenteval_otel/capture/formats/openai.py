@@ -30,7 +30,7 @@ from agenteval_otel.capture.reading import Reading, response_format
 from agenteval_otel.models.tool_calls import CALL_ITEMS, RESULT_ITEMS
 
 _OF_ONE: Final = CALL_ITEMS | {"message", "reasoning", "mcp_list_tools"}
-"""Items of one response of a model; `_ITEMS` are those of several, with the results of tools
+"""Items of one response of a model. `_ITEMS` are those of several, with the results of tools
 between them.
 """
 _ITEMS: Final = _OF_ONE | RESULT_ITEMS

@@ -31,7 +31,7 @@ from agenteval_otel.semconv import (
 Role = Literal["agent", "workflow", "model", "tool", "retrieval", "plan"]
 """What a span stands for. A plan is what an agent thinks out before it answers: its tokens count,
 what it says does not. A workflow is a chain or graph around model calls and agents: where it
-shows an answer of its own, it is evaluated as an agent is; otherwise what lies below it."""
+shows an answer of its own, it is evaluated as an agent is. Otherwise what lies below it is."""
 
 Names = tuple[str, ...]
 

@@ -14,7 +14,7 @@ from agenteval_otel.capture.spans.values import has_text
 from agenteval_otel.models import EvaluationInput
 
 MAX_SPANS: Final = 10_000
-"""Spans of one trace that are looked at; the assembler keeps fewer."""
+"""Spans of one trace that are looked at. The assembler keeps fewer."""
 MAX_NESTED_AGENTS: Final = 100
 
 

@@ -106,7 +106,7 @@ def attributes_of(crossing: ObjectiveCrossing) -> dict[str, Any]:
 
 
 Callback = Callable[[ObjectiveCrossing], Any]
-"""A function, sync or async, that is called with a crossing; its result is ignored."""
+"""A function, sync or async, that is called with a crossing. Its result is ignored."""
 
 
 class Callbacks:

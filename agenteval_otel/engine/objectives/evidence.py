@@ -28,7 +28,7 @@ from operator import mul
 from typing import Final, NamedTuple
 
 BETS: Final = 0.05, 0.1, 0.2, 0.5
-"""Shares of the greatest fair bet; each is the best one against a drop by about that share of the
+"""Shares of the greatest fair bet. Each is the best one against a drop by about that share of the
 objective.
 """
 SLACK: Final = 0.5

@@ -42,7 +42,7 @@ _FREEZES = "AWS_LAMBDA_FUNCTION_NAME"
 _LEFT_BEHIND: deque[asyncio.Task[Any]] = deque(maxlen=256)
 
 Entry = tuple[Queued, int]
-"""A call or a task in the queue and its bytes; a plain tuple, which the caller's thread makes without calling
+"""A call or a task in the queue and its bytes, as a plain tuple, which the caller's thread makes without calling
 a function.
 """
 

@@ -30,7 +30,7 @@ argument, which lets other threads have the interpreter, and may raise to end a 
 one has replaced.
 """
 Settle = Callable[[Queued, str], None]
-"""Takes the outcome of what was queued, exactly once for each; must not block."""
+"""Takes the outcome of what was queued, exactly once for each. It must not block."""
 
 
 class Stall(Protocol):

@@ -33,7 +33,7 @@ SETTINGS_OF: Final[dict[str, str | None]] = {
     "groundTruth": "ground_truth",
     "metadata": None,
 }
-"""The names of a document's fields in our settings, where they differ; None for what settings do
+"""The names of a document's fields in our settings, where they differ. None for what settings do
 not have.
 """
 

@@ -17,7 +17,7 @@ from agenteval_otel.evaluators.judges.ledger import Amount, LedgerEntry, LedgerK
 PRICE_SHARE: Final = 0.5
 """Share of the usual price that a provider charges in a batch."""
 BATCHED: Final = "batched"
-"""The ``error_type`` while a request waits; never in a result."""
+"""The ``error_type`` while a request waits, and never in a result."""
 
 
 class BatchQuestion(NamedTuple):

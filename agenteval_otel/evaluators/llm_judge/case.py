@@ -33,7 +33,7 @@ CaseField = Literal[
     "tool_definitions",
 ]
 FIELDS: tuple[str, ...] = get_args(CaseField)
-"""The fields of an input that a judge may need; the words of the option ``needs``."""
+"""The fields of an input that a judge may need, which are the words of the option ``needs``."""
 
 
 def _known(value: str) -> str:

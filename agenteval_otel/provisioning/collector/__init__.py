@@ -59,7 +59,7 @@ _HEALTH: Final = (
     "import http.client as h; c = h.HTTPConnection('127.0.0.1', 4328, timeout=3); c.request('GET', '/healthz'); "
     "raise SystemExit(c.getresponse().status != 200)"
 )
-"""Checks the sidecar's health from within its container; ignores the environment's proxy settings.
+"""Checks the sidecar's health from within its container. It ignores the environment's proxy settings.
 """
 _MARGIN_S: Final = 10
 """How much longer than its draining the sidecar may take to end."""

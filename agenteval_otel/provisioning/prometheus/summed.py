@@ -118,7 +118,7 @@ _OBJECTIVE: Final = 0.95
 _HEALTHY = 0.97
 _FALLEN = 0.7
 _Pieces = tuple[tuple[float | None, int], ...]
-"""Shares that pass, and steps; None: nothing happens."""
+"""Shares that pass, and steps. With None nothing happens."""
 
 
 def summed_scenarios(

@@ -58,7 +58,7 @@ class JudgedCriterion:
         self.scores = ScoreWindow(settings.window, reference)
         self.agreement: dict[str, LastVerdicts] = {}
         self.states: dict[str, bool] = {}
-        """Whether each check distrusts it; checks that never did are missing."""
+        """Whether each check distrusts it. Checks that never did are missing."""
         self._tracks: dict[str, Track] = {}
         self._compared: dict[str, int] = {}
         self._scored = 0
