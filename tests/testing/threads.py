@@ -14,10 +14,9 @@ from agenteval_otel.config import set_current_pipeline
 __all__ = ["no_thread_left"]
 
 _PATIENCE_S = 5.0
-
-
-_STAY = ("agenteval-sync", "agenteval-inline")
-"""Threads of the loops for callers without one, which stay until the process ends."""
+_STAY = ("agenteval-sync", "agenteval-inline", "agenteval-executor")
+"""Threads of the loops for callers without one, which stay until the process ends, and those of their
+name look-ups, which end after five idle seconds."""
 
 
 def _started_since(before: set[threading.Thread]) -> list[threading.Thread]:
