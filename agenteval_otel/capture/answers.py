@@ -253,14 +253,14 @@ def _pieces_of(chunks: Sequence[Any]) -> list[Any]:
 def _is_read(reading: Reading, pieces: Sequence[Any], others: Sequence[Any]) -> bool:
     """Tell whether a stream says something, or is the empty answer of a model that is known.
 
-    One without text is no empty answer if pieces of it are of no known form, or if all of them are
-    events beside an answer.
+    A stream without text is an empty answer only if all its pieces have a known form, and not all
+    of them are events beside an answer.
     """
     if reading.calls or reading.text.strip():
         return True
     if others:
         return False
-    return not reading.empty or not any(piece not in (None, "") for piece in pieces)
+    return not reading.empty or all(piece in (None, "") for piece in pieces)
 
 
 def _read_texts(texts: list[str]) -> Reading:

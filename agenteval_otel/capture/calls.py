@@ -305,11 +305,13 @@ class Arguments:
             id = args[index] if len(args) > index else kwargs.get(name)
             if type(id) in _IDS:
                 return str(id)
-        for name, index in self._config:
+        if self._config:
+            name, index = self._config[0]  # there is at most one
             config = args[index] if len(args) > index else kwargs.get(name)
             configurable = config.get("configurable") if type(config) is dict else None
             id = configurable.get("thread_id") if type(configurable) is dict else None
-            return str(id) if type(id) in _IDS else None
+            if type(id) in _IDS:
+                return str(id)
         return None
 
     def take(self, call: CapturedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -432,12 +432,13 @@ class ObjectReader:
         is_namespace = any(base is types.SimpleNamespace for base in bases)
         is_data = is_marked or is_row or is_namespace
         self.is_data = is_data and (not self.is_client or "__pydantic_fields__" in names)
+        # Reversed, so that the class nearest to `kind` wins, as in the lookup of an attribute.
         first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
             first |= {name: (base, value) for name, value in own.items()}
-        # Only names are remembered: a descriptor would keep its class alive. Checked here: under
-        # these names `object.__getattribute__` finds the interpreter's own descriptor, which runs
-        # no code of the class.
+        # Only names are kept, because a descriptor would keep its class alive. ``__dict__`` and slots
+        # are read only where they are the interpreter's own descriptors, which run no code of the
+        # class.
         self._has_dict = type(first.get("__dict__", (None, None))[1]) in _NATIVE
         self._slots = [
             name for name, (base, value) in first.items() if self._is_slot(base, name, value)
@@ -538,7 +539,7 @@ def _make_reader(kind: type) -> Reader:
     for known_base, of_base in _BY_BASE:
         if id(known_base) in ids:
             return (_named_tuple_of(kind, bases) or tuple) if of_base is tuple else of_base
-    if module_of(kind) in _AS_TEXT and _is_of(kind, module_of(kind)):
+    if module_of(kind) in _AS_TEXT and _is_defined_in(kind, module_of(kind)):
         return str
     if (module_of(kind).partition(".")[0], name_of(kind)) in _RUNNING:
         shown = f"[{name_of(kind)}]"
@@ -571,8 +572,11 @@ def _reader_of_base(base: type) -> Reader | None:
     return None
 
 
-def _is_of(kind: type, module: str) -> bool:
-    """Tell whether a class is the one of its name in the module that it names: any may claim it."""
+def _is_defined_in(kind: type, module: str) -> bool:
+    """Tell whether the module really holds this class under its name.
+
+    A class can claim any ``__module__``.
+    """
     loaded = sys.modules.get(module)
     if type(loaded) is not types.ModuleType:
         return False

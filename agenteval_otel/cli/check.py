@@ -439,9 +439,12 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
         scored |= dict.fromkeys(_scored(loaded, pipeline, agent))
     problems: dict[str | None, str] = {}
     for path, criterion in unscored:
-        users = sum(path.startswith(f"{settings.criteria_path(agent)}[") for agent in agents)
-        # Where handlers share a criterion, one that scores it is enough.
-        if criterion.objective and sum(path == other for other, _ in unscored) == users:
+        # Handlers may share a criterion. It is a problem only if none of them scores it.
+        sharing = [
+            agent for agent in agents if path.startswith(f"{settings.criteria_path(agent)}[")
+        ]
+        unscored_by = [other for other, _ in unscored if other == path]
+        if criterion.objective and len(unscored_by) == len(sharing):
             problems[path] = (
                 f"has an objective, and no evaluator in this file scores {criterion.name!r}"
                 f"{known_choices(criterion.name, list(scored))}; list a function that a decorator brings in `functions`"

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -118,7 +119,7 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
     if hasattr(signal, "SIGHUP"):  # not on Windows
         signal.signal(signal.SIGHUP, lambda *_: reload())
     _raise_limit()
-    pages, stop_pages = (None, bool) if ui_port is None else open_beside(settings, ui_port)
+    pages, stop_pages = _open_pages(settings, ui_port)
     sidecar = Sidecar(settings.sidecar)
     addresses = sidecar.start()
     _tune_interpreter()
@@ -150,6 +151,13 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
     stop_pages()
     _print_end(sidecar.stop(settings.sidecar.drain_s), settings)
     return 0
+
+
+def _open_pages(settings: Settings, port: int | None) -> tuple[str | None, Callable[[], object]]:
+    """Open the pages, if they have a port. Return their address, and what ends them."""
+    if port is None:
+        return None, lambda: None
+    return open_beside(settings, port)
 
 
 def _tune_interpreter() -> None:

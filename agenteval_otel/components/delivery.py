@@ -184,11 +184,14 @@ class BatchDelivery:
     # --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        changed = self._queue.changed  # a child that a job has forked has another one
+        changed = self._queue.changed  # a forked child has a new one, and stops here
         try:
             with asyncio.Runner(loop_factory=new_loop) as runner:
                 sender = self._open_sender()
-                while changed is self._queue.changed and (entries := self._next()):
+                while changed is self._queue.changed:
+                    entries = self._next()
+                    if not entries:
+                        break
                     outcomes = runner.run(self._outcomes(sender, entries))
                     self._settle(entries, outcomes)
                 with contextlib.suppress(Exception):
@@ -259,14 +262,14 @@ class BatchDelivery:
                     queue.release([entry])
                 elif _holds_up(error):
                     again.append(entry)
-                elif not self._is_postponed(entry, error):
+                elif not self._try_to_postpone(entry, error):
                     lost.append((entry, error))
             queue.put_back(again)
             if delays:
                 lost += [(entry, delays[0]) for entry in queue.remove_expired()]
         self._give_up(lost)
 
-    def _is_postponed(self, entry: Entry[Any], error: Exception) -> bool:
+    def _try_to_postpone(self, entry: Entry[Any], error: Exception) -> bool:
         """Postpone a value that the receiver may take later.
 
         Return False if that is too late, or if the error is another one.

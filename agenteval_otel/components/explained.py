@@ -193,9 +193,11 @@ def _received(expected: str, item: ErrorDetails) -> str:
         return (
             f"{expected.replace(shown, MASK) if shown else expected}, found {mask(value, 'secret')}"
         )
-    # whose values say nothing together
-    of_several = item["type"] == "value_error" and isinstance(value, Mapping)
-    return mask_text(expected if of_several else f"{expected}, found {_shown(mask(value))}")
+    # A check of several fields: quoting the whole mapping would explain nothing.
+    is_of_several_fields = item["type"] == "value_error" and isinstance(value, Mapping)
+    return mask_text(
+        expected if is_of_several_fields else f"{expected}, found {_shown(mask(value))}"
+    )
 
 
 def _shown(value: object) -> str:

@@ -92,7 +92,7 @@ def erasure_of(fields: object, settings: Settings) -> Erasure:
 
 
 def learn_conversations(providers: Iterable[Any], erasure: Erasure) -> None:
-    """Look up a user's conversations among the stored results."""
+    """Add the conversations of the erasure's users, which a dry run over the stored results finds."""
     if erasure.users:
         erase_stored(providers, erasure, dry_run=True)
 

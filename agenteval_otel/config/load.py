@@ -261,7 +261,8 @@ def _read_variables(
     origins: dict[str, str] = {}
     secrets: set[str] = set()
 
-    def collected(text: str, path: str) -> str:
+    def note_secret(text: str, path: str) -> str:
+        """Remember a text whose path names a secret. Return it unchanged."""
         if _has_secret(path):
             secrets.add(text)
         return text
@@ -289,7 +290,7 @@ def _read_variables(
                 section[key] = {}
             section = section[key]
             origins[".".join(keys[:depth])] = name
-        value = map_texts(_value_of(text, name, path), collected, path)
+        value = map_texts(_value_of(text, name, path), note_secret, path)
         section[keys[-1]] = value
         origins |= dict.fromkeys((path, *paths_of(value, path)), name)
         shown = MASK if _has_secret(path) else mask_text(text)

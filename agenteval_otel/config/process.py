@@ -136,8 +136,9 @@ def build(
 ) -> Pipeline:
     """Build the pipeline of the settings. It starts no thread and opens no connection.
 
-    One that is not `is_live` has the evaluators of the settings also where answers are evaluated in
-    the sidecar. Raises `ConfigurationError` if no handler could use them.
+    With `is_live` and evaluate_in: sidecar, the pipeline sends its answers to the sidecar and has
+    no evaluators. Otherwise it has those of the settings. Raises `ConfigurationError` if no handler
+    could use them.
     """
     sampler = settings.chosen_sampler
     if sampler is None:
@@ -353,22 +354,22 @@ def _close_unused_storage(before: Pipeline, after: Pipeline) -> None:
     """
     used = {id(provider) for provider in after.providers}
     unused = [provider for provider in before.providers if id(provider) not in used]
-    # A stream that ended late may have reopened its old pipeline's exporter: closed with the next
-    # change.
-    of_both = {id(provider) for provider in (*before.providers, *after.providers)}
-    reopened = [provider for provider in _CLOSED if id(provider) not in of_both]
+    # A stream that ended late may have reopened an exporter that an earlier change closed. Those are
+    # closed once more.
+    in_either = {id(provider) for provider in (*before.providers, *after.providers)}
+    maybe_reopened = [provider for provider in _CLOSED if id(provider) not in in_either]
     emitting = [
         provider
         for provider in unused
         if getattr(provider, "emitter", None) is not None or isinstance(provider, EventStream)
     ]
-    _CLOSED[:] = [*reopened, *emitting][-_MAX_CLOSED:]
+    _CLOSED[:] = [*maybe_reopened, *emitting][-_MAX_CLOSED:]
 
     def close() -> None:
         before.flush(_DRAIN_S)
-        FanOutStorage([*reopened, *unused], before.storage_failed).close_within(_DRAIN_S)
+        FanOutStorage([*maybe_reopened, *unused], before.storage_failed).close_within(_DRAIN_S)
 
-    if unused or reopened:
+    if unused or maybe_reopened:
         _CLOSING.submit(close)  # refused where the process is ending, which closes everything
 
 
@@ -430,7 +431,7 @@ def reload() -> bool:
     another thread reloads.
     """
     with _assembling() as free:
-        # a signal handler in the middle of a reload, on this thread: that one reads once more
+        # A signal handler has interrupted a reload on this thread. That reload then reads once more.
         if not free:
             _STATE.reload_again = True
             return False
@@ -675,7 +676,8 @@ def default_pipeline() -> Pipeline:
     pipeline.provisional = loaded.file is None
     _STATE.request = request
     _STATE.settings = loaded.settings
-    # Nothing was called for it: a decoration changes nothing of the process, the first answer may.
+    # The application has not called `configure`. A mere decoration installs no signal handler: the
+    # first answer may. Only an explicit `handle_sigterm: true` installs it now.
     wish_for_sigterm(loaded.settings.handle_sigterm)
     if _asks_for_sigterm(loaded.settings):
         handle_sigterm(True, is_asked=True)

@@ -164,7 +164,6 @@ class _Schema:
         """Define every choice that is referred to. Choices may refer to others."""
         while missing := [name for name in self._wanted if name not in self.definitions]:
             for name in missing:
-                self.definitions[name] = {}
                 self.definitions[name] = self._choice_of(self._wanted[name])
 
     def _choice_of(self, contract: type[Component]) -> dict[str, Any]:

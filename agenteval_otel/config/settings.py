@@ -165,8 +165,8 @@ class NamesSettings(FrozenSettings):
             feedback) without series of their own are remembered, the latest. A name that comes
             often enough while it is remembered gets series of its own, if there is room.
         max_series: How many metric series such names, and the values of `metric_dimensions`, may
-            add. One in 25 is the number of names of each kind that may have their own. The rest
-            counts under ``_other``.
+            add. A 25th of this number is how many names of each kind may have series of their own.
+            The rest counts under ``_other``.
     """
 
     max_names: int = Field(default=MAX_NAMES, ge=100, le=100_000)

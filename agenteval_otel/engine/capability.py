@@ -390,7 +390,10 @@ class Capabilities:
 
     def drain(self, reason: End) -> bool:
         """Have all hand what waits to the queue. Return whether there was any."""
-        return any([self._safely(member, member.drain, reason) for member in self._members])
+        had_any = False
+        for member in self._members:
+            had_any = bool(self._safely(member, member.drain, reason)) or had_any
+        return had_any
 
     def retire(self) -> None:
         """Have all take nothing new, in reverse order."""

@@ -319,25 +319,25 @@ def check_escalation(
 
     `complete`: no others will be added, so at least one must be in the second stage.
     """
-    of_first = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
-    first = _names(of_first)
-    waiting = _names(evaluator for evaluator in evaluators if waits(evaluator, escalation))
+    first_stage = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
+    first_criteria = _names(first_stage)
+    second_criteria = _names(evaluator for evaluator in evaluators if waits(evaluator, escalation))
     problems: list[tuple[str | None, str]] = []
     for index, name in enumerate(escalation.criteria):
-        if name not in waiting:
-            known = known_choices(name, [*first, *waiting])
+        if name not in second_criteria:
+            known = known_choices(name, [*first_criteria, *second_criteria])
             problems.append((f"{path}.criteria[{index}]", f"no evaluator scores {name!r}{known}"))
-    if complete and not waiting and not problems:
+    if complete and not second_criteria and not problems:
         problems.append(
             (path, "no evaluator asks a model, so none waits: name those that do in criteria")
         )
     for index, rule in enumerate(escalation.rules):
         if isinstance(rule, ResultSampler):
             place = f"{path}.rules[{index}]"
-            problems += _criteria_out_of_reach(rule, first, waiting, place)
+            problems += _criteria_out_of_reach(rule, first_criteria, second_criteria, place)
             # Handlers may bring evaluators of criteria that a rule does not name.
-            if (rule.criteria or complete) and {*rule.criteria} <= {*first}:
-                problems += _rule_without_match(rule, of_first, waiting, place)
+            if (rule.criteria or complete) and {*rule.criteria} <= {*first_criteria}:
+                problems += _rule_without_match(rule, first_stage, second_criteria, place)
     if problems:
         raise ConfigurationError.of(problems)
 

@@ -218,8 +218,10 @@ class Task:
         randomness: The one that decided. None where nothing is drawn any more.
         sampled: How an application sampled the answer that it sent to this sidecar.
         started_ns: When the answer began, Unix time.
-        ended_ns: Since when its evaluation is due. 0 if it is due at no time.
-        answered_ns: When the answer was complete, where it has waited since. 0: at `ended_ns`.
+        ended_ns: When its evaluation became due: at the end of the answer, or of the wait after it.
+            0 if it is never due.
+        answered_ns: When the answer was complete, if its evaluation waited after that. Otherwise 0:
+            it is `ended_ns`.
         error_type: Of what the handler raised.
         select: Which evaluators run.
         late: Why its results come after others of the same answer.

@@ -114,19 +114,19 @@ class Contains(OperationalEvaluator, type="Contains"):
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
         text = text_at(evaluation_input, "response")
-        missing = [wanted for wanted in self.substrings if wanted not in text]
+        total = len(self.substrings)
+        missing = [substring for substring in self.substrings if substring not in text]
         if not missing:
-            return Score(value=1.0, passed=True, reasoning=f"all {len(self.substrings)} found")
-        present = len(self.substrings) - len(missing)
-        wanted = len(self.substrings)
+            return Score(value=1.0, passed=True, reasoning=f"all {total} found")
+        present = total - len(missing)
         if self.mode == "any" and present:
-            return Score(value=1.0, passed=True, reasoning=f"{present} of {wanted} found")
+            return Score(value=1.0, passed=True, reasoning=f"{present} of {total} found")
         shown = ", ".join(map(_shown, missing[:8]))
         if len(missing) > 8:
             shown += ", ..."
-        reasoning = f"{present} of {wanted} found; missing: {shown}"
+        reasoning = f"{present} of {total} found; missing: {shown}"
         return Score(
-            value=present / wanted,  # of `any`: none of them is there
+            value=present / total,  # in mode `any` it is 0 here
             passed=False,
             reason_code="missing_substring",
             reasoning=reasoning,

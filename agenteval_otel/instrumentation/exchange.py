@@ -277,7 +277,7 @@ class Exchange:
         self._call = call
         self._reads = reads
         self.wanted = call.is_kept
-        """Whether the bodies are captured, but for calls that `Handler._begin_unsampled` began."""
+        """Whether the bodies are kept. False for calls that `Handler._begin_unsampled` began."""
         self.ended = False
         self._token: Token[CapturedCall | None] | None = None
         self._context = None if call.span is None else context
@@ -354,8 +354,9 @@ class Exchange:
     def _keep_prompt(self, call: HandlerCall) -> None:
         request = self.request
         query = self._facts["query"]
-        body = bytes(self.request.kept)
-        call.left_out += request.truncated or (bool(request.unread) and request.was_sent)
+        body = bytes(request.kept)
+        was_unread = bool(request.unread) and request.was_sent
+        call.left_out += int(request.truncated or was_unread)
         call.prompt = RequestBody(body, query, request.kind)
         call.size_bytes += most_parsed_bytes(body) + kept_bytes(query)
         if self._reads:
@@ -434,7 +435,9 @@ class _SocketMessage(Exchange):
     ) -> None:
         """End the call at the time of the last message sent: until the next came, nothing ran."""
         if not self.ended and error is None:
-            self._call.started_tick += time.perf_counter_ns() - self._last_tick
+            # The duration counts from `started_tick`. Moving that forward takes the idle time off.
+            idle_ns = time.perf_counter_ns() - self._last_tick
+            self._call.started_tick += idle_ns
         super().end(end, error, unread=unread)
 
     def _keep_answer(

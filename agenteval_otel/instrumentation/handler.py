@@ -99,11 +99,11 @@ class Handler:
     ) -> None:
         self.agent = agent
         self._of_spans = of_spans
-        # For handlers that run in one go: a stream's context is its consumer's, so no call is
-        # current across a yield.
+        # Whether the call is current while the handler runs. Not for streams: they run in their
+        # consumer's context, and no call may stay current across a yield.
         self.scoped = False
-        # A request is the prompt, which is read with the answer. A span of another process is its
-        # parent, and takes no attributes.
+        # Whether calls are web requests. Their prompt is read later, with the answer. A span of
+        # another process becomes the parent of their own span, and takes no attributes.
         self.of_requests = False
         self._settings_for = settings_for
         self._arguments = Arguments(function, keep=keep_arguments)

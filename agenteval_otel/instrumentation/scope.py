@@ -43,20 +43,22 @@ def _context_functions() -> tuple[
         otel_context.detach(token)
 
 
-def _has_places() -> bool:
+def _has_expected_layout() -> bool:
+    """Tell whether a span context is the tuple that `PLAIN` describes."""
     state = TraceState([("agenteval", "1")])
     probe: Any = SpanContext(3, 5, False, TraceFlags(1), state)
     is_tuple = isinstance(probe, tuple) and len(probe) == 6
     return (
         is_tuple
-        and probe[::4] == (3, state)
+        and probe[0] == 3
+        and probe[4] == state
         and probe[5] is True
         and SpanContext(0, 0, False)[5] is False
     )
 
 
 current_context, attach_context, detach_context = contextvars.copy_context().run(_context_functions)
-PLAIN: Final[type[Any] | None] = SpanContext if _has_places() else None
+PLAIN: Final[type[Any] | None] = SpanContext if _has_expected_layout() else None
 """The type of span contexts if these are tuples as expected, else None.
 
 The places of a tuple are trace id, span id, remote, flags, state (4) and validity (5).

@@ -254,7 +254,7 @@ class SpanEvaluation:
         call.stream_end = mapped.input.stream_end
         if sampling.upstream_attribute is not None:
             upstream = span.attributes.get(sampling.upstream_attribute)
-            # A number, which a conversation keeps for as long as it is open.
+            # An open conversation keeps this value, so a text is cut. A number stays as it is.
             call.upstream = upstream[:_MAX_CHARS] if isinstance(upstream, str) else upstream
         call.conversation = mapped.input.conversation_id or mapped.input.session_id
         call.memo = {} if sampling.keeps_memo else None

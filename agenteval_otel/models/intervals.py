@@ -216,8 +216,12 @@ class UnitSums(WeightedSums):
         scored = weight * score
         if unit is None:
             self._alone += 1
-            ww, wy, yy = self._alone_squares
-            self._alone_squares = (ww + weight * weight, wy + weight * scored, yy + scored * scored)
+            w2, w2y, w2y2 = self._alone_squares
+            self._alone_squares = (
+                w2 + weight * weight,
+                w2y + weight * scored,
+                w2y2 + scored * scored,
+            )
             return
         self._named_weight += weight
         if self._mask and _digest(unit) & self._mask:
@@ -236,14 +240,14 @@ class UnitSums(WeightedSums):
         if mean is None:
             return None
         rate = mean.mean
-        ww, wy, yy = self._alone_squares
+        w2, w2y, w2y2 = self._alone_squares
         kept = self._kept.values()
         of_kept = math.fsum(w for w, _ in kept)
         scale = 1.0
         if self._mask and of_kept:
             scale = self._named_weight / of_kept
-        squares = ww + scale * math.fsum(w * w for w, _ in kept)
-        residuals = max(0.0, yy - 2 * rate * wy + rate * rate * ww)
+        squares = w2 + scale * math.fsum(w * w for w, _ in kept)
+        residuals = max(0.0, w2y2 - 2 * rate * w2y + rate * rate * w2)
         residuals += scale * math.fsum((y - rate * w) ** 2 for w, y in kept)
         named_units = round(scale * len(kept))
         baseline = self.count - self._preferred if self._preferred else None

@@ -108,7 +108,7 @@ number of any library too.
 
 
 def unit_of(*, conversation: str | None, session: str | None, trace: str | None) -> str | None:
-    """Return what an answer shares with those that it is no independent news beside.
+    """Return the id that an answer shares with the answers that are not independent of it.
 
     This is its conversation, else its session, else its trace. Return None for an answer that
     has none of them.

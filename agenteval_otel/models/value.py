@@ -84,7 +84,7 @@ def construct(model: type[V], fields: dict[str, Any]) -> V:
 
 
 def copy_with(value: V, changes: dict[str, Any]) -> V:
-    """Return a copy with other fields. Cached properties are not copied, as `model_copy` would."""
+    """Return a copy with other fields. Unlike `model_copy`, it copies no cached properties."""
     model = type(value)
     if value.__pydantic_extra__:
         copied = value.model_copy(update=changes)
@@ -93,7 +93,7 @@ def copy_with(value: V, changes: dict[str, Any]) -> V:
         return copied
     known, _ = _shape_of(model)
     fields = value.__dict__ | changes
-    if len(fields) != len(known):
+    if len(fields) != len(known):  # `__dict__` also holds cached properties, of the old fields
         fields = {name: fields[name] for name in known}
     fields_set = value.__pydantic_fields_set__ | changes.keys()
     return _assembled(

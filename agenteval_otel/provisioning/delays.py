@@ -99,6 +99,7 @@ def _delay(
             most=_MOST,
         )
 
+    # `alarms_of` sorts: shuffled, so that each row has independent processes.
     counts = np.random.default_rng(0).permutation(alarms_of(_STREAMS * processes))
     first_s = counts.reshape(_STREAMS, processes).min(axis=1) / per_s
     delay = _to_notification(first_s, export_s + _SCRAPE_S + _RULES_S)
@@ -141,10 +142,10 @@ def false_pages(objective: Objective, *, verdicts_per_s: float, processes: int) 
         breached |= failures[size:] - failures[:-size] > allowed_failures(objective)
     per_s = verdicts_per_s / processes
     keep = max(1.0, KEEP_S * per_s)
-    gaps = np.diff(np.flatnonzero(breached))
-    pages = int((gaps > keep).sum()) + bool(breached.any())
-    if not pages:
+    if not breached.any():
         return FalsePages(math.inf, 0.0)
+    gaps = np.diff(np.flatnonzero(breached))
+    pages = 1 + int((gaps > keep).sum())
     firing = float((np.minimum(gaps, keep).sum() + keep) / steps)
     return FalsePages(steps / per_s / pages, min(1.0, firing))
 

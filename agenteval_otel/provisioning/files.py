@@ -31,8 +31,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    # Line breaks that only some readers take for such (NEL, LS, PS) stand escaped: plain, they come
-    # back as spaces.
+    # Some readers take NEL, LS and PS for line breaks, and return spaces. Double quotes escape them.
     odd = any(not char.isprintable() and char not in " \n" for char in value)
     style: str | None = None
     if odd:
@@ -91,8 +90,8 @@ def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[s
     """Write what differs, each file whole or not at all. Return the paths that were written.
 
     Raises:
-        ConfigurationError: A file was not generated and `force` is not set (nothing is written
-            then), or an OSError.
+        ConfigurationError: A file that differs was not generated and `force` is not set (then
+            nothing is written), or a file cannot be written.
     """
     changed = differing(folder, files)
     if not force:

@@ -125,10 +125,10 @@ _RESULTS = semconv.METRIC_RESULTS.prometheus_name
 _PASSED = f'{LABEL}="{semconv.LABEL_PASS}"'
 _FAILED = f'{LABEL}="{semconv.LABEL_FAIL}"'
 _COUNTED = ((_RESULTS, ""), (f"{_SCORE}_count", ""))
-# What estimates are made of, by the names of the recorded series: counters with a matcher, the first
-# of which that is there counts. Where no probability is known each result weighs 1, and a score
-# between 0 and 1 has at most the square of its own value. Sums of scores know criterion and agent
-# only, and so do those over units: by model each answer is a unit of its own.
+# The terms of each recorded sum: a counter and a matcher. The first term that has series is used. The
+# later ones are for results without a known probability: each weighs 1 then, and the square of a
+# score from 0 to 1 is at most the score. Sums of scores and over units have only criterion and agent
+# as labels, so by model each answer is a unit of its own.
 SUMS: Final[Mapping[str, tuple[tuple[semconv.Instrument | str, str], ...]]] = {
     "passed": ((semconv.METRIC_WEIGHT, _PASSED), (_RESULTS, _PASSED)),
     "failed": ((semconv.METRIC_WEIGHT, _FAILED), (_RESULTS, _FAILED)),

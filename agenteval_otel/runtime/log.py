@@ -69,8 +69,8 @@ def log_lines() -> dict[str, LogLine]:
 
 
 def in_words(line: LogLine, facts: Mapping[str, Any]) -> tuple[str, set[str]]:
-    """Return the sentence with its facts, and the names of those that it tells in words."""
-    spoken: set[str] = set()
+    """Return the sentence with its facts, and the names of the facts that have several words."""
+    with_spaces: set[str] = set()
 
     def filled(match: re.Match[str]) -> str:
         value = facts.get(match[1])
@@ -80,7 +80,7 @@ def in_words(line: LogLine, facts: Mapping[str, Any]) -> tuple[str, set[str]]:
             return f"{value:,}"
         shown = printable(" ".join(str(value).split()))  # names may come from outside
         if " " in shown:
-            spoken.add(match[1])
+            with_spaces.add(match[1])
         return shown
 
     def optional(match: re.Match[str]) -> str:
@@ -88,14 +88,14 @@ def in_words(line: LogLine, facts: Mapping[str, Any]) -> tuple[str, set[str]]:
         is_known = all(facts.get(name) is not None for name in _FACT.findall(inner))
         return inner if is_known else ""
 
-    return _FACT.sub(filled, _OPTIONAL.sub(optional, line.says)), spoken
+    return _FACT.sub(filled, _OPTIONAL.sub(optional, line.says)), with_spaces
 
 
 def _rendered(lines: Mapping[str, LogLine], event: str, facts: Mapping[str, Any]) -> str:
     """Return the sentence with its page, then the event with its facts.
 
-    Where no handler is set up the standard library writes the line alone, to a terminal: it then
-    begins with time, level and our name, and what the sentence tells in words is not repeated.
+    Without a handler the standard library writes the line alone, to a terminal. It then begins with
+    time, level and our name, and facts of several words, which the sentence tells, are not repeated.
     """
     is_alone = not logging.getLogger(_NAME).hasHandlers()
     begin = f"{time.strftime('%Y-%m-%d %H:%M:%S')} WARNING agenteval-otel: " if is_alone else ""

@@ -249,9 +249,10 @@ def blocking(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     caller: asyncio.Task[Any] | None = None
     with contextlib.suppress(RuntimeError):
         caller = asyncio.current_task()
-    # Of a task that went on after a cancellation the count stays.
+    # A task that caught an earlier cancellation keeps its count.
     cancelled_before = 0 if caller is None else caller.cancelling()
-    # The caller's loop takes an interrupt as a cancellation, which cannot reach us.
+    # This call blocks the caller's loop: an interrupt becomes a cancellation that cannot be delivered.
+    # The count alone shows it.
     return SYNC_LOOP.run(
         work,
         is_unwanted=lambda: caller is not None and caller.cancelling() > cancelled_before,

@@ -26,9 +26,9 @@ THREAD: Final = _OfThread()
 
 
 class EvaluationScope(int):
-    """One evaluation under way, `over` once it is settled.
+    """Marks one evaluation under way, which is `over` once it is settled.
 
-    It is handed down to the `daemon` of its threads, where it stands for ``True``.
+    It is an int that equals 1, so that the `daemon` of its threads can have it for ``True``.
     """
 
     def __new__(cls) -> EvaluationScope:
@@ -70,10 +70,10 @@ class EvaluationThread(threading.Thread):
 
     @property
     def daemon(self) -> bool:
-        """Return True.
+        """Return the `EvaluationScope` under way to the thread itself, else True.
 
-        If it is read on the thread itself, as when that starts another one, return its
-        `EvaluationScope`.
+        `threading.Thread.__init__` reads it on the thread that starts another one, which so inherits
+        the scope.
         """
         evaluation = EVALUATION.get() if threading.get_ident() == self.ident else None
         return True if evaluation is None else evaluation  # type: ignore[return-value]

@@ -140,7 +140,7 @@ class Worker:
 
     def _run(self) -> None:
         signals = self._signals
-        # else a job has forked, and this thread is all that came along
+        # A job that forked finds another queue in the child, and ends: this thread alone came along.
         while signals is self._signals:
             try:
                 signal: bool | None = signals.get(timeout=self._idle_s)
@@ -149,7 +149,8 @@ class Worker:
             if signal is _JOB:
                 self._do(self._jobs.popleft())
                 with self._lock:
-                    self._load -= signals is self._signals
+                    if signals is self._signals:  # else the job has forked: the child counts from 0
+                        self._load -= 1
                 continue
             if self._on_idle is not None:
                 self._do(self._on_idle)
@@ -160,7 +161,7 @@ class Worker:
                     self._threads.discard(threading.current_thread())
                     return
             if signal is _END:
-                self._signals.put(_END)  # one came in the moment between: the end is behind it
+                self._signals.put(_END)  # a job was queued meanwhile: the end comes behind it
 
     def _do(self, job: Job) -> None:
         try:

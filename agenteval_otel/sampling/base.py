@@ -81,8 +81,8 @@ class Sampler(Component, contract="sampler"):
 
         Return None if that is unknown.
 
-        Objectives need it if it depends on the answer: without it, a rule that prefers bad answers
-        may cause a false alarm before the first of the others is seen.
+        Objectives need this number if the probability depends on the answer. Otherwise a rule that
+        prefers bad answers may cause a false alarm before the first ordinary answer is seen.
         """
         return None
 

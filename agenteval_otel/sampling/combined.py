@@ -19,14 +19,20 @@ from agenteval_otel.sampling.ratio import RatioSampler
 _MAX_CHARS = 512
 _BEGINNING = 256
 _NO_SAY = SamplingDecision(False, None, "none", applies=False)
-# By [applies][surely sampled]: every call that waits for its answer is given one of them.
-_UNSETTLED = tuple(
-    tuple(
-        SamplingDecision(surely, None, "undecided", applies=applies, settled=False)
-        for surely in (False, True)
-    )
-    for applies in (False, True)
-)
+
+
+def _unsettled(applies: bool, is_sampled: bool) -> SamplingDecision:
+    return SamplingDecision(is_sampled, None, "undecided", applies=applies, settled=False)
+
+
+# By whether it applies, and whether the call is sampled in any case. Every call that waits for its
+# answer is given one of them.
+_UNSETTLED = {
+    (False, False): _unsettled(False, False),
+    (False, True): _unsettled(False, True),
+    (True, False): _unsettled(True, False),
+    (True, True): _unsettled(True, True),
+}
 
 
 class FirstOfSampler(Sampler, type="first_of"):
@@ -81,21 +87,20 @@ class FirstOfSampler(Sampler, type="first_of"):
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         waiting = False
-        surely = True
+        all_waiting_sample = True
         last = _NO_SAY
         for decide, counts in self._deciders:
             decision = _once(decide, context) if counts else decide(context)
             if not decision.settled:
-                # Whichever of those that wait turns out to decide: if all of them sample, it is
-                # known already.
+                # If each one that may still decide samples, the call is sampled whichever decides.
                 waiting = True
-                surely = surely and decision.sampled
+                all_waiting_sample = all_waiting_sample and decision.sampled
             if decision.applies:
                 last = decision
                 break
         if not waiting:
             return last
-        return _UNSETTLED[last.applies][surely and last.sampled]
+        return _UNSETTLED[last.applies, all_waiting_sample and last.sampled]
 
 
 def _once(

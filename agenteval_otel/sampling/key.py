@@ -52,7 +52,8 @@ class SamplingKey:
     def of_trace(self, trace_id: int) -> int:
         """Return a number in [0, 2^64) for a trace id."""
         product = (trace_id ^ self.mask) * self.first
-        return (product ^ product >> 96) * self.second >> 64 & LOW_64
+        folded = product ^ (product >> 96)
+        return ((folded * self.second) >> 64) & LOW_64
 
     def of_text(self, identity: bytes, person: bytes = b"") -> int:
         """Return a number in [0, 2^64) for other ids and texts, by BLAKE2b with the key.

@@ -41,10 +41,9 @@ class RuleSampler(Sampler):
 
     @cached_property
     def _decisions(self) -> dict[bool | None, tuple[SamplingDecision, SamplingDecision]]:
-        """Return the decisions by what `matches` says.
+        """Return the decisions by what `matches` says, built once, because every call asks.
 
-        Each pair is for randomness not below and below the threshold. They are built once: every
-        call asks.
+        The second of a pair is for randomness below the threshold, the first for all other.
         """
         yes = SamplingDecision(True, self.ratio, self.type)
         no_say = SamplingDecision(False, None, self.type, applies=False)

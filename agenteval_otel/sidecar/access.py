@@ -46,8 +46,9 @@ class RequestAccess:
     def refusal(self, headers: Mapping[bytes, bytes]) -> Refusal | None:
         """Return why a request over HTTP is refused, or None. gRPC needs only `has_token`.
 
-        gRPC needs `has_token` alone. A browser speaks HTTP/2 only over TLS, where the certificate
-        does not hold a foreign name, and asks before it sends gRPC's content type elsewhere.
+        A browser cannot reach gRPC unnoticed. It speaks HTTP/2 only over TLS, where the certificate
+        does not cover a foreign name. It asks first before it sends gRPC's content type to another
+        site.
         """
         if self._token is not None:
             if self.has_token(headers.get(b"authorization", b"")):

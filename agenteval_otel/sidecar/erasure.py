@@ -94,6 +94,7 @@ def _without(
 ) -> bytes | None:
     """Return the request without what is concerned. The result is None if nothing is concerned."""
     request = _request_of(entry, messages)
+    # An entry that cannot be read became an empty request, which replaces it.
     is_changed = bool(entry.data) and not request.ByteSize()
     for items in _items(entry.kind, request):
         kept = []

@@ -72,19 +72,23 @@ _AT_ONCE: Final = 64
 _AT_ONCE_BYTES: Final = 4 * 1024 * 1024
 """What is evaluated together: it takes its memory a second time while it is read."""
 _DECODED_RATIO: Final = 5
-"""A request of ASCII and one emoji takes its bytes as messages, and four times its bytes as text."""
+"""Bytes in memory for each byte of a request at worst: one as messages, and four as text, because
+one emoji makes each ASCII character take four."""
 _SHARED_BYTES: Final = 4 * 1024
-"""Of what the spans of a resource or scope share: so much is divided among them."""
+"""Attributes that the records of a resource share are divided among them, up to about this size.
+
+What exceeds it counts for each record in full: a single one that waits keeps all of it in memory."""
 _CHECKPOINT_S: Final = 1.0
 """How often segments are deleted, and how long a receiver that is away is left alone."""
 _NOTE_S: Final = 0.02
-"""How often what was exported is noted: what a kill comes before is evaluated again."""
+"""How often exported answers are noted. Those after the last note are evaluated again after a kill."""
 _EXPORT_S: Final = 30.0
 _NEARLY_FULL: Final = 0.9
 _RECORDS: Final = {TRACES: "spans", LOGS: "log records"}
 _RETRIED_AT_ONCE: Final = (256, 16, 1)
-"""How many answers are retried together that were under evaluation at one, two, and more deaths:
-the more often, the fewer others a death of theirs concerns."""
+"""How many answers are retried together that were under evaluation at one, two, and more deaths.
+
+The more deaths, the fewer others share the risk."""
 _RETRIED_AFTER_S: Final = (0.0, 5.0, 10.0)
 """How long a process has to live before it retries them, so that a loop of deaths does not pay for
 the same answers each time."""
@@ -419,7 +423,7 @@ class Intake:
         return drained
 
     def _add(
-        self, kind: int, request: Any, size_bytes: int, number: Callable[[], int] | None
+        self, kind: int, request: Any, size_bytes: int, obtain_number: Callable[[], int] | None
     ) -> int:
         """Reserve memory, write the request to the journal, and add it to the assembler.
 
@@ -440,8 +444,11 @@ class Intake:
         try:
             with self._lock:
                 before = self._assembler.size_bytes + self._answers_bytes
+                number = 0
                 # Nothing is written where nothing is kept: log records without a span.
-                self._assemble(records, sizes, number() if records and number is not None else 0)
+                if records and obtain_number is not None:
+                    number = obtain_number()
+                self._assemble(records, sizes, number)
                 kept = self._assembler.size_bytes + self._answers_bytes - before
         except JournalUnavailable as error:
             self._count("refused", count)
@@ -450,7 +457,7 @@ class Intake:
             self._refuse(count, 0)
         finally:
             # What the assembler did not keep, late spans among them, takes no memory any more.
-            memory.release((reserved if records else 0) - kept)
+            memory.release(reserved - kept)
         if self._answers and not self._worker.waiting:
             self._worker.submit(self._look)
         if invalid:
@@ -471,7 +478,7 @@ class Intake:
         now_s = time.monotonic()
         done = {} if self._journal is None else self._journal.done
         for record, size_bytes in zip(records, sizes, strict=True):
-            if number and self._reading is not None and self._is_suspect(record, number):
+            if number and self._reading is not None and self._keep_for_later(record, number):
                 continue
             if isinstance(record, ForwardedAnswer):
                 if not number or number > done.get((0, number), 0):
@@ -494,8 +501,8 @@ class Intake:
             if not kept:
                 self._count("dropped")
 
-    def _is_suspect(self, record: _Record, number: int) -> bool:
-        """Leave a record of an earlier process for later if that process may have died of it."""
+    def _keep_for_later(self, record: _Record, number: int) -> bool:
+        """Keep a record for later if an earlier process may have died of it. Return whether it is kept."""
         journal = self._journal
         key = _key_of(record, number)
         if journal is None or not journal.attempts(_key(key)):
@@ -503,7 +510,7 @@ class Intake:
         if number <= journal.done.get(_key(key), 0):
             return False
         numbers = self._suspects.setdefault(key, [])
-        if number not in numbers[-1:]:
+        if not numbers or numbers[-1] != number:
             numbers.append(number)
         return True
 
@@ -670,7 +677,7 @@ class Intake:
         by_key: dict[int, list[_Record]]
         if fewest >= _MAX_ATTEMPTS:
             self._give_up_suspect(journal, keys[0], fewest)
-            by_key = {keys[0]: []}
+            by_key = {keys[0]: []}  # nothing is evaluated, and the suspect is noted as done
         else:
             by_key = self._read_suspects(journal, keys)
         with self._lock:

@@ -47,8 +47,8 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FAILURES: Final = (OSError, ValueError, OverflowError, struct.error)
 
 Key = tuple[int, int]
-"""What is done: a trace's id and a span's (0 for all of the trace), or 0 and a request with
-answers of `@monitor`.
+"""What is done: a trace's id and a span's (0 for all of the trace), or 0 and the number of a
+request with answers of `@monitor`.
 """
 
 
@@ -324,7 +324,8 @@ class Journal:
 
     def _next(self) -> BinaryIO:
         """Begin a segment, whose name is on the disk too when this returns."""
-        if self.number + 1 in self._segments:  # it has notes alone
+        # A segment that got only notes has this name already. No request has its number.
+        if self.number + 1 in self._segments:
             self.number += 1
         begun = self.number + 1
         path = self._folder / _name(begun)

@@ -1,9 +1,9 @@
 """The files of the journal: how records are written into a segment, and read from it after a crash.
 
 A payload comes from outside, and may hold any bytes, whole records of a journal among them. So a
-segment begins with a random key, which never leaves the folder, and each record's header bears a
-mark and a keyed checksum of the key: bytes of a payload are never taken for a header. Where a header
-is sound its length is believed, whatever happened to the payload.
+segment begins with a random key that never leaves the folder. Each header has a mark that is
+derived from the key, and a checksum that is keyed with it: bytes of a payload are never taken for a
+header. Where a header is sound its length is believed, whatever happened to the payload.
 """
 
 from __future__ import annotations

@@ -38,7 +38,10 @@ class EvaluationStorageProvider(Component, contract="storage"):
         """Release files and connections. Called once at shutdown."""
 
     def report_losses_to(self, report: Callable[[BaseException], None]) -> None:
-        """Call this, from any thread, for each result that was taken and could not be saved later."""
+        """Keep `report`, and call it for each result that was taken and could not be saved later.
+
+        Any thread.
+        """
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
         """Remove the content of the results that are concerned, or with `dry_run` count them.

@@ -322,16 +322,11 @@ class Emitter:
         for emission in emissions:
             self._measure(emission)
         run_spans = [emission for emission in emissions if not emission.on_agent_span]
-        # Of each the agent span that ended with it, and a run span.
+        # Each counts for the agent span that ended with it, and once more if it gets a run span.
         sent = len(emissions) + len(run_spans)
-        for emission in emissions if self._wants_events else ():
-            events = self._guarded("logs", self.providers.events)
-            for shown in emission.shown if events is not None else ():
-                sent += 1
-                self._guarded("logs", self._emit_event, events, emission.context, *shown)
-            for result in emission.skipped if events is not None else ():
-                sent += 1
-                self._guarded("logs", self._emit_no_score, events, emission, result)
+        if self._wants_events:
+            for emission in emissions:
+                sent += self._send_events(emission)
         if self.wants_spans and spans:
             for emission in run_spans:
                 sent += self._guarded("traces", self._write_spans, emission) or 0
@@ -346,6 +341,17 @@ class Emitter:
         if failure is not None:
             raise failure
         self.totals.last_success = time.time()
+
+    def _send_events(self, emission: Emission) -> int:
+        """Emit the events of one response, and return how many."""
+        events = self._guarded("logs", self.providers.events)
+        if events is None:
+            return 0
+        for shown in emission.shown:
+            self._guarded("logs", self._emit_event, events, emission.context, *shown)
+        for result in emission.skipped:
+            self._guarded("logs", self._emit_no_score, events, emission, result)
+        return len(emission.shown) + len(emission.skipped)
 
     def _guarded(self, signal: str, emit: Callable[..., Any], *arguments: Any) -> Any:
         """Count a host provider's exception. The other signals are still emitted."""

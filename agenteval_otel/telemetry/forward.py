@@ -154,20 +154,20 @@ class EventStream:
         self._exporter = exporter
         return exporter
 
-    def _over(self, items: Sequence[Any], reason: str | None) -> None:
+    def _over(self, agents: Sequence[Any], reason: str | None) -> None:
         if reason is None:
             outcome = SENT
         elif reason == "shutdown":
             outcome = DROPPED_SHUTDOWN
         else:
             outcome = DROPPED_UNSENT
-        # before the subtraction, in which another thread's addition must not fall
-        count = len(items)
+        # Computed first: a call within `-=` could let another thread's addition be lost.
+        count = len(agents)
         self.waiting -= count
         if reason is not None:
             self._lost += count
             log.warning("answers_not_sent", part="sidecar", reason=reason, lost=count)
-        for agent in items:
+        for agent in agents:
             self._on_outcome(agent, outcome)
 
 

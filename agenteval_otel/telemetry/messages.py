@@ -494,14 +494,16 @@ class SumDeltas:
 
     def point(self, key: _SeriesKey, total: float, now_ns: int) -> tuple[float, int]:
         """Return the value of a series' next point, and the time at which that begins."""
-        # Before its first export here, of the process's counters alone.
-        first = self._before.pop(key, 0), self._began_ns
-        known, known_ns = self._exported.get(key, first)
+        # `_before` has what earlier providers exported of the process's counters.
+        exported_before = self._before.pop(key, 0)
+        known, known_ns = self._exported.get(key, (exported_before, self._began_ns))
         self._exported[key] = total, now_ns
         if key[0] in self._of_process:
             self._exported_here[key] = total
-        # The Collector adds up what begins at the very moment at which the point before has ended.
-        return total - known if total >= known else total, known_ns
+        # The Collector adds up deltas only if each begins at the very moment at which the one before
+        # ended.
+        delta = total - known if total >= known else total
+        return delta, known_ns
 
 
 _SeriesKey = tuple[str, tuple[tuple[str, Any], ...]]

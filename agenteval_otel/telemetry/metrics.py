@@ -366,20 +366,26 @@ class ResultTotals:
         owner = criterion, agent, others
         if not is_own and owner not in self._pairs and self._is_full:
             return self._series_of_others(*place)
-        # Chosen once, so that there is one place for what has none of its own: with a model's name
-        # or without.
+        # The owner's first result decides what pairs without series of their own share: the model
+        # `_other` if it named a model, else none.
         shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
         pairs = self._pairs.setdefault(
             owner, {(shared, kept_free) for kept_free in (*_VERDICTS, names.OTHER)}
         )
         general = label if label is None or label in _VERDICTS else names.OTHER
-        for own in ((model, label), (model, general), (shared, label), (shared, general)):
-            wanted = pairs | {
-                (own[0], counted) for counted in (own[1], *(_VERDICTS if has_verdict else ()))
-            }
-            if _SERIES_OF_PAIR * len(wanted) + len({model for model, _ in wanted}) <= _LIMIT:
+        verdicts = _VERDICTS if has_verdict else ()
+        for own_model, own_label in (
+            (model, label),
+            (model, general),
+            (shared, label),
+            (shared, general),
+        ):
+            wanted = pairs | {(own_model, counted) for counted in (own_label, *verdicts)}
+            models = {name for name, _ in wanted}
+            if _SERIES_OF_PAIR * len(wanted) + len(models) <= _LIMIT:
                 self._pairs[owner] = wanted
-                model, label = own
+                model = own_model
+                label = own_label
                 break
         else:
             model = shared
@@ -429,7 +435,8 @@ class ResultTotals:
         key = (*of_criterion, *service)
         if key not in self.errors and any(value != names.OTHER for _, value in service):
             is_own = self.names.criteria.is_own(criterion)
-            if self._is_full_for_own if is_own else self._is_full:
+            is_full = self._is_full_for_own if is_own else self._is_full
+            if is_full:
                 key = (*of_criterion, *self._others_of(service))
             else:
                 self._of_outside += 1
@@ -456,7 +463,9 @@ class ResultTotals:
         added.add((names.METRIC_SCORE, tuple(series.scores.items())))
         added -= self._counted
         reserved = self.names.max_series // _RESERVED
-        room = max(self.names.max_series - max(self._of_own, reserved), reserved)
+        # Own names keep at least a fifth, and a fifth always stays for the others.
+        kept_for_own = max(self._of_own, reserved)
+        room = max(self.names.max_series - kept_for_own, reserved)
         if always:
             self._of_own += len(added)
         elif is_own and self._of_outside + len(added) > room:

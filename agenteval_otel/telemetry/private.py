@@ -390,11 +390,9 @@ class Exporter:
                 with self._exporting:
                     if items > 0:
                         items -= stream.encode_next()
-                    is_sending = (
-                        stream.oldest_s() is not None
-                        and not stream.is_waiting()
-                        and stream.send_next()
-                    )
+                    is_sending = False
+                    if stream.oldest_s() is not None and not stream.is_waiting():
+                        is_sending = stream.send_next()
                 if PROCESS.rests:
                     time.sleep(min(_REST_MAX_S, time.thread_time() - began))
 

@@ -308,7 +308,8 @@ def _parsed_headers(signal: str, text: str) -> dict[str, str]:
 def _channel_credentials(signal: str, address: str) -> Any:
     scheme = urlsplit(address).scheme
     insecure = _variable(signal, "INSECURE").strip().lower()
-    if scheme != "https" and (insecure == "true" if insecure else scheme == "http"):
+    is_plain = insecure == "true" if insecure else scheme == "http"
+    if is_plain and scheme != "https":
         return None
     import grpc
 

@@ -79,7 +79,8 @@ def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
     is_scored = result.status == "scored"
     reason = result.error or result.skip_reason or result.reasoning or result.reason_code or ""
     if isinstance(expected, bool) or expected is None:
-        met = is_scored and passes is (expected is not False)
+        should_pass = expected is not False
+        met = is_scored and passes is should_pass
         if expected is None and result.status == "skipped":
             met = True
         limit = "" if result.threshold is None else f" from {result.threshold:g}"

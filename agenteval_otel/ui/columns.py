@@ -314,10 +314,11 @@ class ResultColumns:
             order = np.argsort(clusters)
             ordered = clusters[order]
             # as `numpy.unique` numbers them, in half of its memory
-            is_other = np.append(False, ordered[1:] != ordered[:-1])[: len(clusters)]
+            begins_unit = np.append(False, ordered[1:] != ordered[:-1])
+            begins_unit = begins_unit[: len(clusters)]  # without rows it has one value too many
             del ordered
             codes = np.empty(len(clusters), np.int32)
-            codes[order] = is_other.cumsum(dtype=np.int32)
+            codes[order] = begins_unit.cumsum(dtype=np.int32)
             self._numbered = (self.version, codes)
         return codes
 

@@ -28,7 +28,7 @@ from agenteval_otel.ui.columns import NONE, SCORED, ResultColumns, Rows
 
 _MOST_LABELS: Final = 5_000
 _MOST_OTHERS: Final = 20_000
-"""Of more answers so many are compared, which are spread evenly over the time: it takes a thirtieth."""
+"""If there are more answers, about so many are compared, spread evenly over the time."""
 
 
 def shifts_of(

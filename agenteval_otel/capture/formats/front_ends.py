@@ -132,7 +132,7 @@ def _add_task(reading: Reading, task: object) -> None:
 
 
 def _add_status(reading: Reading, status: object) -> None:
-    """Add the message of a task that waits for nothing of its own. Progress is no answer."""
+    """Add the message of a task that is over or waits for others. Progress is no answer."""
     text = _text_of(field(status, "message"))
     if first(status, "state") in _ENDED and text:
         reading.extend(reading.begin_turn(), text)

@@ -100,7 +100,8 @@ def attributes_of(
 
     Raises if a value has no JSON form.
 
-    `call_id` is the answer's own: feedback may have no other id, and its span other answers.
+    `call_id` identifies this answer alone. Feedback may know no other id, and a span may have
+    several answers.
     """
     attributes: Attributes = {names.OPERATION_NAME: names.OPERATION_INVOKE_AGENT}
     if call_id is not None:
@@ -128,14 +129,15 @@ def attributes_of(
     if value.memory_stats is not None:
         rest["memory_stats"] = value.memory_stats.model_dump(exclude_none=True)
     attributes[names.INPUT] = _json(rest)
-    decision = _decision(*sampled[:2], *sampled[3:])  # without the randomness
-    attributes[names.SAMPLING_DECISION] = f"{decision}{sampled.randomness}}}"
+    decision_head = _decision_head(sampled._replace(randomness=0))
+    attributes[names.SAMPLING_DECISION] = f"{decision_head}{sampled.randomness}}}"
     return attributes
 
 
-@lru_cache(maxsize=64)  # all but the randomness is the same for most answers of a handler
-def _decision(probability: float | None, reason: str | None, *more: Any) -> str:
-    fields = Sampled(probability, reason, 0, *more)._asdict()
+@lru_cache(maxsize=64)  # most answers of a handler differ in the randomness alone
+def _decision_head(sampled: Sampled) -> str:
+    """Return the decision's JSON up to the value of its last member, the randomness."""
+    fields = sampled._asdict()
     del fields["randomness"]
     return f'{_json(fields)[:-1]},"randomness":'
 
@@ -264,7 +266,8 @@ def _input_of(attributes: Mapping[str, Any]) -> EvaluationInput:
     if tools is not None:
         fields["agent_config"] = {**(fields.get("agent_config") or {}), "tools": from_json(tools)}
     messages = _messages_in(attributes, names.INPUT_MESSAGES)
-    if "prompt" in fields:
+    has_history = "prompt" in fields  # `_add_messages` sets the prompt apart beside a history alone
+    if has_history:
         fields["message_history"] = [_message_of(message) for message in messages]
     elif messages:
         fields["prompt"] = messages[0]["parts"][0]["content"]

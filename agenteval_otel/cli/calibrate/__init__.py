@@ -307,7 +307,7 @@ def _print_next(everything: Sequence[Collected], arguments: argparse.Namespace) 
     picks = next_labels(
         collected.answers, arguments.next, threshold=collected.threshold, seed=arguments.seed
     )
-    label = next((text.rpartition("=")[2] for text in arguments.label), "label")
+    label = arguments.label[0].rpartition("=")[2] if arguments.label else "label"
     for pick in picks:
         # Without the judge's verdict: people who have seen it agree with it.
         row: dict[str, Any] = {**collected.originals[pick.answer.key], label: None}

@@ -299,8 +299,8 @@ def _read_stored(files: Sequence[str]) -> _StoredResults:
             verdict = _verdict_of(result)
             if verdict is not None:
                 stored.feedback[result.criterion_name].append(names)
-                verdicts = stored.verdicts[result.criterion_name]
-                verdicts |= dict.fromkeys(names, verdict)  # the newest counts
+                newest = dict.fromkeys(names, verdict)
+                stored.verdicts[result.criterion_name].update(newest)
     return stored
 
 

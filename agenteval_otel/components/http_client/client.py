@@ -121,7 +121,7 @@ class HostedModel(Component):
 
     @field_validator("api_key")
     @classmethod
-    def _keycan_be_sent(cls, value: SecretStr | None) -> SecretStr | None:
+    def _key_can_be_sent(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and not can_be_sent(value.get_secret_value()):
             raise ValueError("expected a key of visible ASCII characters")
         return value
@@ -471,10 +471,11 @@ class LoopClients:
             for pid, loop in list(self._clients):
                 if pid != place[0] or loop.is_closed():
                     self._clients.pop((pid, loop), None)
-            # without finishing its generators
+            # Forget clients whose loop was closed without shutting down its generators.
             for client in [client for client in _OPEN if client.loop.is_closed()]:
                 _OPEN.discard(client)
             self._clients[place] = _OpenClient(connect())
+            # The generator is started, because a loop only finishes those that have begun.
             await anext(self._clients[place].closing)
         return self._clients[place].client
 

@@ -71,10 +71,11 @@ class Threads:
         all are closed.
         """
         with self._lock:
-            is_needed = not self.jobs.empty() or not (
-                self.closing.is_set() or len(self._threads) > 1
-            )
-            if thread in self._threads and is_needed:
+            was_abandoned = thread not in self._threads
+            has_jobs = not self.jobs.empty()
+            is_last = len(self._threads) <= 1
+            stays = has_jobs or (is_last and not self.closing.is_set())
+            if stays and not was_abandoned:
                 return False
             self._threads.discard(thread)
             return True

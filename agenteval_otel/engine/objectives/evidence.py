@@ -78,10 +78,11 @@ class _Unit:
 
     Attributes:
         left: How many of them have not come. 0 once it is settled.
-        joined: The wealth, by bet, of the gamblers who joined before it began and after the open
-            unit before it began.
-        factors: What it multiplies their wealth by, and that of all earlier ones. The units that
-            began after this one, before the next open one, and are settled, are included.
+        joined: The wealth, by bet, of the gamblers who joined between the start of the open unit
+            before this one and the start of this one.
+        factors: What multiplies that wealth, and the wealth of all who joined earlier, by bet. It
+            is this unit's own result, times the results of the units that are settled and began
+            between this one and the next open one.
         last: How many units had begun at its last verdict.
     """
 
@@ -97,7 +98,7 @@ class _Unit:
 
     def take(self, paid: float) -> None:
         """Take a verdict on which a bet of 1 brings so much."""
-        # What was booked for it, the loss of a pass, is returned.
+        # A verdict that has not come is booked as a pass, which loses 1 / size. That is given back.
         self._value += (1.0 + paid) / self.size
         self.left -= 1
         self._set_factors()

@@ -272,7 +272,8 @@ class BackgroundThread(EvaluationThread):
             self._present.clear()  # the pool keeps a thread that it has replaced
             return
         for call in calls:
-            self._done(call, PIPELINE_FAILED)  # those that `process` has lost
+            # It ignores a call that has its outcome: only those that `process` has lost fail.
+            self._done(call, PIPELINE_FAILED)
         evaluation.closed()
         self.beat = time.monotonic()
         self._pool.on_work(len(calls), self.beat - began - self._idle_s)

@@ -371,10 +371,10 @@ class _Watchdog:
             looked_s = time.monotonic() - began
             idle_looks = 0 if self._pool.entries else idle_looks + 1
             if idle_looks >= _IDLE_LOOKS:
-                self.thread = None
+                self.thread = None  # from here on `watch` may start another watchdog
                 if not self._pool.entries or self.thread is not None:
                     return
-                # a call came in the moment between
+                # A call came before that, and its `watch` still saw this watchdog: it goes on.
                 self.thread = threading.current_thread()
                 idle_looks = 0
             thread = self._pool.thread

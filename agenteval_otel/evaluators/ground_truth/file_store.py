@@ -40,10 +40,11 @@ class FileGroundTruthStore(GroundTruthStore, type="file"):
     ``userPrompt`` and ``user_prompt`` are one name. A row with an empty answer says that its
     question has no reference.
 
-    The same question comes first: equal but for case, Unicode form and whitespace. Otherwise
-    the nearest row counts that the prompt contains as whole words, or that contains the prompt.
-    Candidates are the rows of the input's module (``metadata["module"]`` if it is set, else the
-    agent) and those without a module. If the module has no rows, all rows are candidates.
+    A row with the same question wins: equal but for case, Unicode form and whitespace. Otherwise
+    the nearest wins among the rows that the prompt contains as whole words and the rows that
+    contain the prompt. Candidates are the rows of the input's module (``metadata["module"]`` if it
+    is set, else the agent) and those without a module. If the module has no rows, all rows are
+    candidates.
 
     Creating the store reads the file, which blocks. A lookup takes tens of microseconds. Lookups
     check for changes, at most once a second. A changed file is read on a separate thread, and the

@@ -410,8 +410,9 @@ def _with_steps(task: CriterionTask, scale: Sequence[str]) -> list[str]:
 def _listing(claims: Claims) -> str:
     source = neutral_json(NAMES[claims.source])
     number = f" List at most {claims.most}, in their order; where there are more, the weightiest."
-    # of calls, each
-    listed = claims.listed if claims.source == "tool_calls" else claims.listed + number
+    listed = claims.listed
+    if claims.source != "tool_calls":  # every tool call is a claim: there is no limit to state
+        listed += number
     return (
         f"Claims: {listed} For each give its words from {source} exactly as they stand there (quote), then what "
         f"decides it (evidence), and then whether it holds: {claims.holds} There is no score to give; where there is "

@@ -58,8 +58,11 @@ def reply_of(
         return CriterionReply(_whole_number(without_thinking(verdict.raw), task), None, {})
     claims = task.rubric.claims
     answer = verdict.answer
-    if reply_form == "evidence" and not (alone and ("claims" if claims else "score") in answer):
-        answer = answer.get(task.key)  # type: ignore[assignment]
+    if reply_form == "evidence":
+        field_name = "claims" if claims else "score"
+        is_bare = alone and field_name in answer  # of the only criterion, without its key
+        if not is_bare:
+            answer = answer.get(task.key)  # type: ignore[assignment]
     if not isinstance(answer, Mapping):
         raise _malformed("the judge's answer has nothing for this criterion")
     if claims is None and "score" not in answer:

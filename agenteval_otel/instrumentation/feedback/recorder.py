@@ -203,7 +203,7 @@ class Recorder:
         with self._joining:
             waits = False
             try:
-                waits = not self._is_over(feedback)
+                waits = not self._try_to_settle(feedback)
             finally:
                 if not waits:
                     MEMORY.feedback.release(size_bytes)
@@ -217,22 +217,25 @@ class Recorder:
             self._give_up(oldest)
         self._unjoined.append((time.monotonic() + _JOIN_S, feedback, size_bytes))
 
-    def _is_over(self, feedback: Feedback) -> bool:
-        """Tell whether it came before, or found its answer."""
+    def _try_to_settle(self, feedback: Feedback) -> bool:
+        """Pass the feedback on, unless it came before. Return False if it waits for its answer."""
         if feedback.result is not None:
             if not self._seen.is_new(feedback.key):
                 _count("feedback:repeated")
                 return True
             self._evaluate_after_all(feedback, feedback.result)
-        return self._joined(feedback)
+        return self._try_to_join(feedback)
 
-    def _joined(self, feedback: Feedback) -> bool:
-        """Submit it where its answer is known, or where no id could lead to one."""
+    def _try_to_join(self, feedback: Feedback) -> bool:
+        """Submit it where its answer is known, or where no id could lead to one.
+
+        Return False if it waits for its answer.
+        """
         span = feedback.span_context
         names_span = span is not None and bool(span.span_id)
         answer = self._answers.find(self._ids_of(feedback))
         if feedback.truth is not None:
-            return self._has_truth(feedback, feedback.truth, is_known=answer is not None)
+            return self._offer_truth(feedback, feedback.truth, is_known=answer is not None)
         if answer is not None:
             feedback = feedback._replace(
                 span_context=span if names_span else answer.span_context,
@@ -260,11 +263,8 @@ class Recorder:
             return exact_ids
         return feedback.ids
 
-    def _has_truth(self, feedback: Feedback, truth: LateTruth, *, is_known: bool) -> bool:
-        """Tell whether a ground truth is over.
-
-        It went to the answer that waited for it, or cannot go to any.
-        """
+    def _offer_truth(self, feedback: Feedback, truth: LateTruth, *, is_known: bool) -> bool:
+        """Offer a ground truth to the capabilities. Return False if its answer may still come."""
         capabilities = default_pipeline().capabilities
         became = capabilities.on_signal(TruthSignal(self._ids_of(feedback), truth))
         if became is None and not is_known and capabilities.hear_signals:
@@ -310,7 +310,7 @@ class Recorder:
         waiting = self._unjoined
         self._unjoined = deque()
         for until_s, feedback, size_bytes in waiting:
-            if not self._joined(feedback):
+            if not self._try_to_join(feedback):
                 if not last and time.monotonic() < until_s:
                     self._unjoined.append((until_s, feedback, size_bytes))
                     continue

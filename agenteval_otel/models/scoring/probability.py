@@ -134,8 +134,9 @@ def least_probability_of(
         baseline_rate: The least share of the sampled answers that reach escalated evaluators.
     """
     least = min(result.probability or 1.0, sampled or 1.0)
-    # Without the rule, the baseline rate applies.
-    return least if result.sampling_reason in (None, BASELINE) else least * baseline_rate
+    is_by_rule = result.sampling_reason not in (None, BASELINE)
+    # A rule raised the probability. Without that rule the baseline rate would have applied.
+    return least * baseline_rate if is_by_rule else least
 
 
 def with_least_probability(

@@ -289,11 +289,10 @@ def _wrong_range(criterion: EvaluationCriteria) -> Iterator[tuple[str, str]]:
         yield "minimum" if low is None else "maximum", "a declared range needs both ends"
     elif low is not None and high is not None and low >= high:
         yield "maximum", f"expected more than the minimum {low:g}, found {high:g}"
-    # Without its own scale it overrides an evaluator's criterion and takes the scale from it.
-    elif (
-        "scale" in criterion.model_fields_set and (wrong := wrong_threshold(criterion)) is not None
-    ):
-        yield "threshold", wrong
+    elif "scale" in criterion.model_fields_set:  # else the evaluator's criterion has the scale
+        wrong = wrong_threshold(criterion)
+        if wrong is not None:
+            yield "threshold", wrong
 
 
 RATINGS = ("Unacceptable", "Poor", "Average", "Good", "Exceptional")  # from the worst to the best

@@ -94,7 +94,8 @@ class ResultsFile:
     def earlier(self) -> Iterator[tuple[int, AggregatedEvaluationResult]]:
         """Yield the results of an earlier process, each after the byte at which it begins.
 
-        The iterator must be read to its end.
+        Their keys are added to `keys`. After the last one the files are cut: an incomplete line, and
+        inputs without a result. So the iterator must be read to its end.
         """
         at = 0
         with self.path.open("rb") as file:
@@ -195,7 +196,7 @@ def _result_of(line: bytes, path: Path) -> AggregatedEvaluationResult:
 
 
 def _known_bytes(path: Path, keys: set[str]) -> int:
-    """Return where the first input of a dataset begins whose result is not there."""
+    """Return the length of the dataset up to the first input that has no result."""
     at = 0
     with path.open("rb") as dataset:
         for line in dataset:

@@ -81,10 +81,9 @@ class StoredAnswers:
     def _answer_of(
         self, key: str, stored: AggregatedEvaluationResult, recorded: Mapping[AnswerOfSpan, Scores]
     ) -> RecordedAnswer | None:
-        """Return the answer of an evaluation.
+        """Return the answer of an evaluation, or None if it is not scored again.
 
-        None if it is not scored again. Unless its results are what people or the
-        application said, that is counted.
+        Why is counted, but for feedback: that is among the recorded scores of its answer.
         """
         snapshot = stored.input_snapshot
         span = stored.span
@@ -103,7 +102,8 @@ class StoredAnswers:
             key = "-".join(of_span)
             if stored.call_id is not None and stored.call_id != span.span_id:
                 key += f"-{stored.call_id}"  # one answer of several that share the span
-            # What is not known to be of one of them, such as feedback by the trace, is of each.
+            # Results without a call's id, such as feedback by the trace, count for every answer of the
+            # span. The answer's own replace them.
             of_each = recorded.get((*of_span, None), {})
             of_this = recorded.get((*of_span, stored.call_id), scores)
             scores = of_each | of_this

@@ -76,10 +76,11 @@ class Langfuse(SpanMapper):
         if self.role(span) == "agent":
             facts.setdefault("agent", span.name)
         usage = structured(span.attributes.get("langfuse.observation.usage_details"))
-        for name, words in _TOKENS.items() if isinstance(usage, dict) else ():
-            count = next((usage[word] for word in words if word in usage), None)
-            if count is not None:
-                facts[name] = count
+        if isinstance(usage, dict):
+            for name, words in _TOKENS.items():
+                count = next((usage[word] for word in words if word in usage), None)
+                if count is not None:
+                    facts[name] = count
         cost = structured(span.attributes.get("langfuse.observation.cost_details"))
         if isinstance(cost, dict) and cost:
             numbers = [part for part in cost.values() if isinstance(part, int | float)]
