@@ -110,7 +110,7 @@ class ModelError(EvaluationError):
 
 
 class JudgeError(ModelError):
-    """The model that judges gave no answer. ``error_type`` is one of `judges.ERROR_TYPES`.
+    """Says that the model that judges gave no answer. ``error_type`` is one of `judges.ERROR_TYPES`.
 
     Attributes:
         probability: With what probability the budget let the call be made. It is 1 if nothing

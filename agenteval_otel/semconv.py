@@ -311,7 +311,7 @@ MAX_CRITERIA_PER_SPAN: Final = 50  # two attributes each; the SDK evicts the old
 
 
 class Instrument(NamedTuple):
-    """A metric as it is created. `attributes` are the names of those that its points may have.
+    """Describes a metric as it is created. `attributes` are the names of those that its points may have.
 
     `kind` is ``histogram``, ``counter``, ``up_down_counter`` or ``gauge``. All but histograms are
     observable.

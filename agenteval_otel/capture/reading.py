@@ -19,7 +19,7 @@ _MAX_KNOWN: Final = 64  # turns among which the one with a key is looked for
 
 
 class Calls:
-    """The tool calls of one answer.
+    """Holds the tool calls of one answer.
 
     A call is known by its id, a piece without one by its place: turn and index.
     """

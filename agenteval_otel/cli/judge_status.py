@@ -36,7 +36,7 @@ _NONE = (
 
 @dataclass
 class _Judged:
-    """The figures of a criterion and its judge. With several processes, they are the worst."""
+    """Holds the figures of a criterion and its judge. With several processes, they are the worst."""
 
     agreement: dict[str, float] = field(default_factory=dict)
     distrusted_by: set[str] = field(default_factory=set)

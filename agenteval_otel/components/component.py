@@ -55,7 +55,7 @@ class FreshCopies(BaseModel, metaclass=FriendlyErrors):
 
 
 class Registry(UserDict[str, Any]):
-    """The classes of a contract by their types.
+    """Holds the classes of a contract by their types.
 
     An announced type maps to its module, imported when it is chosen.
     """

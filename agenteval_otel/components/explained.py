@@ -84,7 +84,7 @@ def explain_validation(
 
 
 class ComponentError(ValueError):
-    """What a validator found wrong with a part that it loaded.
+    """Says what a validator found wrong with a part that it loaded.
 
     The model's other fields are then still checked.
 

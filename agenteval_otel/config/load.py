@@ -30,7 +30,7 @@ _WHOLE_WORD = 8
 
 
 class Problem(NamedTuple):
-    """One problem in the settings.
+    """Describes one problem in the settings.
 
     `origin` is ``settings.yaml:12``, a variable, or None for arguments in code.
     """
@@ -59,7 +59,7 @@ class SettingsError(ConfigurationError):
 
 
 class Variable(NamedTuple):
-    """A variable of the environment that overrides a setting.
+    """Describes a variable of the environment that overrides a setting.
 
     `shown` is its value without secrets.
     """

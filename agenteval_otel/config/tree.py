@@ -18,7 +18,7 @@ _LAST_PART = re.compile(r"(?:^|\.|\[)[^.\[]*\Z")
 
 
 class Tree(NamedTuple):
-    """A mapping, and the origin of each value.
+    """Holds a mapping, and the origin of each value.
 
     An origin is ``settings.yaml:12``, or a variable. It is found by the value's path, as the path
     is written. The root is the path of the mapping in its file, if it is a part of the file.

@@ -68,7 +68,7 @@ class JudgeCall(NamedTuple):
 
 
 class Judgement(Value):
-    """The model that judged a result, and its usage.
+    """Names the model that judged a result, with its usage.
 
     Tokens and cost are set on the first of the call's criteria only, and None if unknown.
 

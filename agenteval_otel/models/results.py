@@ -257,7 +257,7 @@ class EvaluationResult(Value):
 
 
 class RunError(Value):
-    """An evaluator or storage provider that raised, by its label.
+    """Names an evaluator or storage provider that raised, by its label.
 
     What else the originals say (a stack) is kept.
     """

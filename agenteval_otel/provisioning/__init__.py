@@ -27,7 +27,7 @@ ALL = "all"
 
 
 class ProvisioningTarget(NamedTuple):
-    """Something that can be provisioned.
+    """Describes what can be provisioned.
 
     ``files_of(plan, **options)`` of the module of its name does it. The module is imported late.
 

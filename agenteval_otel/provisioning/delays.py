@@ -118,7 +118,7 @@ def _to_notification(alarms_s: npt.NDArray[np.float64], intervals_s: float) -> D
 
 
 class FalsePages(NamedTuple):
-    """What chance does at exactly the objective.
+    """Says what chance does at exactly the objective.
 
     It has the seconds from one page to the next, and the share of time they fire.
     """

@@ -103,7 +103,7 @@ def most_parsed_bytes(data: bytes | bytearray) -> int:
 
 
 class MemoryPart:
-    """The memory of one part.
+    """Counts the memory of one part.
 
     Its ceiling `max_bytes` is not a reservation, and may be changed at any time.
     """

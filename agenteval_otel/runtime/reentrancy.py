@@ -56,7 +56,7 @@ EVALUATION: Final[ContextVar[EvaluationScope | None]] = ContextVar(
 
 
 class EvaluationThread(threading.Thread):
-    """A daemon thread of ours on which evaluators run.
+    """Runs evaluators, as our own daemon thread.
 
     Attributes:
         beat: Monotonic seconds of the last sign of life. It is later than now while a step with a

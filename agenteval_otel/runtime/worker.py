@@ -1,4 +1,4 @@
-"""A background worker, which is a thread of ours that runs jobs in order.
+"""A background worker, which is our own thread that runs jobs in order.
 
 There is an event loop for such a thread too.
 """

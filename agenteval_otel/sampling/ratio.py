@@ -19,7 +19,7 @@ _HEADROOM = 0.8
 
 
 class ThresholdRule(NamedTuple):
-    """A sampler that depends on randomness alone.
+    """Describes a sampler that depends on randomness alone.
 
     It samples below `threshold`, with the decision `sampled`.
     """

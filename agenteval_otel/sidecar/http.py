@@ -368,7 +368,7 @@ class HttpServer:
 
 
 class EventLoop(asyncio.SelectorEventLoop):
-    """The system's event loop, with less time for the handshake of TLS.
+    """Runs the system's event loop, with less time for the handshake of TLS.
 
     A client has `PATIENCE_S` for it instead of a minute.
     """

@@ -170,7 +170,7 @@ class SpanMessages:
 
 
 class MessageSpan(NonRecordingSpan):
-    """A span of the emitter's.
+    """Holds a span of the emitter's.
 
     Of what evaluators may do to it, attributes, name and status are kept. Events, exceptions and
     links are not, and a log line says so. Any thread.
@@ -334,7 +334,7 @@ class EventMessages:
 
 
 class Event(NamedTuple):
-    """An event that waits for its message. Its `attributes` no longer change."""
+    """Holds an event that waits for its message. Its `attributes` no longer change."""
 
     name: str
     span_context: SpanContext

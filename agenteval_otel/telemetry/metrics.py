@@ -111,7 +111,7 @@ _RESERVED: Final = 5  # one in so many series is kept for the operator's names t
 
 
 class _Series(NamedTuple):
-    """Where a criterion's results count. `scores` are the attributes of its histogram."""
+    """Names where a criterion's results count. `scores` are the attributes of its histogram."""
 
     scores: dict[str, str]
     key: Labels
@@ -664,7 +664,7 @@ class JudgeWatch(NamedTuple):
 
 
 class _SharedReadings:
-    """The shared evidence as metrics.
+    """Reads the shared evidence as metrics.
 
     All of one export are of one moment: a gain that was read later than the losses of the same
     verdicts would make the bets unfair.

@@ -17,7 +17,7 @@ from agenteval_otel.runtime.log import LogLine, log_lines
 
 
 class Explanation(NamedTuple):
-    """The meaning of one word of the accounting. The fields are described in explanations.toml."""
+    """Explains one word of the accounting. The fields are described in explanations.toml."""
 
     means: str
     causes: Sequence[str]

@@ -193,7 +193,7 @@ class OwnTracerProviders(NamedTuple):
 
 
 class SuiteSpan:
-    """The span of a test suite, above the run spans of its cases. It starts a trace of its own."""
+    """Holds the span of a test suite, above the run spans of its cases. It starts a trace of its own."""
 
     def __init__(self, tracer: trace.Tracer, name: str) -> None:
         self._span = tracer.start_span(

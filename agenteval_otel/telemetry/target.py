@@ -5,7 +5,7 @@ Where it goes is from arguments or the standard environment variables.
 A request counts as delivered after a 2xx (gRPC: OK) whose reply is empty or a readable OTLP reply:
 a login page is not a reply, and a redirect is not followed, because it would carry our keys
 elsewhere. Nothing of a reply comes into a log line: it may quote our key. Encoders and clients are
-imported when a provider of ours needs them.
+imported when our own providers need them.
 """
 
 from __future__ import annotations

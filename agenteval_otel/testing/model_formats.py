@@ -23,7 +23,7 @@ Events = list[tuple[str | None, Any]]
 
 
 class RepliedCall(Value):
-    """A tool call of the model. A string as `arguments` is sent as it is."""
+    """Describes a tool call of the model. A string as `arguments` is sent as it is."""
 
     name: str
     arguments: Any = Field(default_factory=dict)
@@ -470,7 +470,7 @@ def _embeddings(exchange: Exchange) -> Json:
 
 
 class Format(NamedTuple):
-    """A wire format.
+    """Describes a wire format.
 
     It has the plain body of a reply, its events if it has streams, and the body of an error.
     """

@@ -25,7 +25,7 @@ _MIB: Final = 1024.0**2
 
 
 class HealthRow(NamedTuple):
-    """One metric with its series.
+    """Holds one metric with its series.
 
     Attributes:
         values: Of each series, its attributes as text and its value.

@@ -16,7 +16,7 @@ _INVISIBLE: Final = re.compile(
 
 
 class Shown(NamedTuple):
-    """A text for a page.
+    """Holds a text for a page.
 
     Attributes:
         note: What was cut.

@@ -66,7 +66,7 @@ class Window(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A part of time, in seconds since the epoch. `end` is not in it."""
+    """Holds a part of time, in seconds since the epoch. `end` is not in it."""
 
     start: int
     end: int
@@ -96,7 +96,7 @@ class Series(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The newer half of the window beside the older half, or one side beside the other.
+    """Compares the newer half of the window with the older half, or one side beside the other.
 
     The figures are pass rates, or means.
     """
@@ -163,7 +163,7 @@ class CriterionView(NamedTuple):
 
 
 class ResultGroup(NamedTuple):
-    """The results of a criterion that share an agent, a model, a version or a reason.
+    """Holds the results of a criterion that share an agent, a model, a version or a reason.
 
     Attributes:
         share: Their share of all results, weighted.

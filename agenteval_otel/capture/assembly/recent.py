@@ -111,7 +111,7 @@ class RecentSpans:
 
 
 class _Generation:
-    """The spans of some time, by the lowest bits of their fingerprint.
+    """Holds the spans of some time, by the lowest bits of their fingerprint.
 
     A set of Python would take seven times the memory.
     """

@@ -109,7 +109,7 @@ def attempt(work: Callable[[], T]) -> T | Refusal:
 
 
 class Decoding:
-    """The bodies that have come and are not decoded yet, of all receivers.
+    """Holds the bodies that have come and are not decoded yet, of all receivers.
 
     Used on their event loop alone.
     """
@@ -149,7 +149,7 @@ class Decoding:
 
 
 class OtlpMessages:
-    """The request and response messages of one signal, ``trace`` or ``logs``.
+    """Gives the request and response messages of one signal, ``trace`` or ``logs``.
 
     Creating one imports them.
     """

@@ -19,8 +19,7 @@ _WHOLE_BYTES: Final = 64 * 1024 * 1024  # of a file that is one request
 _LOGS_SUFFIX: Final = "-logs.binpb"  # as a sidecar names what it has set aside
 _FIRST_TAG: Final = b"\n"  # of most requests in protobuf: field 1 with a length; in JSON a space
 _KINDS: Final = {"resourceSpans": TRACES, "resourceLogs": LOGS, "resourceMetrics": None}
-"""What a request holds. Metrics, which the Collector may write into the same file, are passed over.
-"""
+"""The kinds of requests that are read. The Collector may write metrics into the same file, too."""
 
 
 def requests_in(

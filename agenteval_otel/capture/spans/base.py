@@ -51,7 +51,7 @@ COMMON: Final[Mapping[str, Names]] = {
 
 
 class SpanMapper:
-    """How the spans of one dialect are read.
+    """Reads the spans of one dialect.
 
     A dialect is a subclass, registered with `span_mapper`, without state.
 

@@ -1,7 +1,7 @@
 """A captured answer as one event of the GenAI conventions, for the sidecar, and back.
 
 Nothing of the input is lost. Messages and facts stand where the conventions have a place for them.
-All else is in one attribute of ours, as JSON, and how the answer was sampled in another one.
+All else is in one own attribute, as JSON. How the answer was sampled is in another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The results of one evaluator of one criterion.
+"""Holds the results of one evaluator of one criterion.
 
 They are its verdicts, people's labels, its failures, time and cost.
 """

@@ -275,7 +275,7 @@ def _is_results(file: str) -> bool:
 
 
 class _StoredResults(NamedTuple):
-    """The judges' results that are stored, and the labels among them.
+    """Collects the judges' results that are stored, and the labels among them.
 
     Attributes:
         judged: The judges' results.

@@ -35,7 +35,7 @@ _MESSAGES = TypeAdapter(list[Message])
 
 
 class DemoTurn(NamedTuple):
-    """One call: `messages` end with the question.
+    """Describes one call, whose `messages` end with the question.
 
     Planned calls begin `at_s` seconds after the start.
     """

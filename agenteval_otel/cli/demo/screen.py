@@ -38,7 +38,7 @@ _PROGRESS_S = 4.0
 
 @dataclass
 class DemoRun:
-    """The state of a run.
+    """Holds the state of a run.
 
     `seconds` is None for a replay. `destination` is None if telemetry is sent nowhere.
     `has_settings` tells whether the criteria are the user's.
@@ -79,7 +79,7 @@ class DemoRun:
 
 @dataclass
 class DemoDelivery:
-    """The address and the service of telemetry, and whether it arrived.
+    """Holds the address and the service of telemetry, and whether it arrived.
 
     `complete` tells whether all of it arrived, `spans` whether at least the spans did.
     """

@@ -178,7 +178,7 @@ class _ErasedError(Exception):
 
 
 class Dataset:
-    """The inputs of several sources, one after another, at most `limit` of them.
+    """Yields the inputs of several sources, one after another, at most `limit` of them.
 
     The suffix of a source decides whether it is JSON or CSV, else its first character. `columns`
     are fields by the names that stand for them. `check` raises `ConfigurationError` for an input

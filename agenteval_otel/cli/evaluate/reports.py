@@ -141,7 +141,7 @@ class FullResults(ReportWriter):
 
 
 class AgentDockResults(ReportWriter):
-    """Each input's result as a JSON line in AgentDock's form.
+    """Prints each input's result as a JSON line in AgentDock's form.
 
     In that form a failed result carries a filler score.
     """
@@ -158,7 +158,7 @@ def _heading(summary: Summary) -> str:
 
 
 class TableReport(ReportWriter):
-    """A row for each criterion, as wide as the terminal.
+    """Prints a row for each criterion, as wide as the terminal.
 
     In a pipe or file, the table is 80 columns wide (`COLUMNS` sets another width).
 
@@ -178,7 +178,7 @@ class TableReport(ReportWriter):
 
 
 class JsonReport(ReportWriter):
-    """One JSON object. Absent values (a mean without scores) are null."""
+    """Prints one JSON object. Absent values (a mean without scores) are null."""
 
     def finish(self, summary: Summary) -> None:
         totals = summary.totals
@@ -201,7 +201,7 @@ class JsonReport(ReportWriter):
 
 
 class MarkdownReport(ReportWriter):
-    """A heading with the outcome, a table, the missed targets and the lowest inputs.
+    """Prints a heading with the outcome, a table, the missed targets and the lowest inputs.
 
     Contains no text of an answer.
     """

@@ -43,7 +43,7 @@ class FailUnder(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """The results of a run.
+    """Holds the results of a run.
 
     `sources` are the names of its sources in order. `duration_s` tells how long the evaluation
     took.

@@ -110,7 +110,7 @@ Callback = Callable[[ObjectiveCrossing], Any]
 
 
 class Callbacks:
-    """Calls functions one after the other on a thread of ours.
+    """Calls functions one after the other on its own thread.
 
     An async function runs for at most `timeout_s`.
 

@@ -52,7 +52,7 @@ class _Superseded(BaseException):
 
 
 class Pool(Protocol):
-    """Holds what the background thread works off, and what it is told."""
+    """Holds the queue that the background thread works off, and takes its outcomes."""
 
     queue: deque[Entry]
     thread: BackgroundThread | None

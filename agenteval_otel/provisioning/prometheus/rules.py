@@ -53,7 +53,7 @@ _SEARCH: Final = (
 
 
 class Series(NamedTuple):
-    """A series of a scenario.
+    """Describes a series of a scenario.
 
     It has its labels besides ``job``, and its values in promtool's notation.
     """
@@ -64,7 +64,7 @@ class Series(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """A day of a service, and the alerts that fire at its end.
+    """Describes a day of a service, and the alerts that fire at its end.
 
     The service's name, the label ``job``, says what happens.
     """
