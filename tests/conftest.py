@@ -34,16 +34,27 @@ SLOW = {
     "test_benchmarks.py",
     "test_documents.py", "test_examples.py", "test_pytest_plugin.py",
 }  # fmt: skip
-"""Files that start processes or wait for seconds: with the real programs they are half of the time
-without promises.
-"""
+"""Files that start processes, compute or wait for seconds."""
 UNIT_RING = "not promise and not backend and not live and not slow"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Run the unit ring on all cores, unless -n says how many."""
+    is_worker = hasattr(config, "workerinput")
+    if _is_unit_ring(config) and not is_worker and config.option.numprocesses is None:
+        config.option.numprocesses = "auto"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """`pytest` without a path and without -m runs the unit ring."""
-    if config.args_source is not pytest.Config.ArgsSource.ARGS and not config.option.markexpr:
+    if _is_unit_ring(config):
         config.option.markexpr = UNIT_RING
+
+
+def _is_unit_ring(config: pytest.Config) -> bool:
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    return not named and not config.option.markexpr
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -54,9 +65,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the promises; the long forms, which take minutes, run only where AGENTEVAL_PROMISES asks
-    for them.
-    """
+    """Mark the promises, and leave out the long forms unless AGENTEVAL_PROMISES asks for them."""
     for item in items:
         if item.path.parent == HERE / "promises":
             item.add_marker("promise")
