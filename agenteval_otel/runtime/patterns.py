@@ -101,15 +101,17 @@ def compile_pattern(pattern: str, flags: str = "") -> Pattern:
     check_flags(flags)
     import regex
 
-    lines = "m" in flags or _INLINE_FLAGS.search(pattern) is not None
+    ends_at_lines = "m" in flags or _INLINE_FLAGS.search(pattern) is not None
     prefix = f"(?{flags})" if flags else ""
 
     try:
-        for_regex = prefix + _rewritten(pattern, _FOR_REGEX, _FOR_REGEX_SETS, lines=lines)
+        for_regex = prefix + _rewritten(
+            pattern, _FOR_REGEX, _FOR_REGEX_SETS, ends_at_lines=ends_at_lines
+        )
         backtracking = regex.compile(for_regex, regex.VERSION0)
     except (regex.error, OverflowError, RecursionError, ValueError) as error:
         raise ValueError(f"not a regular expression: {error}") from error
-    source = prefix + _rewritten(pattern, _FOR_RE2, _FOR_RE2_SETS, lines=True)
+    source = prefix + _rewritten(pattern, _FOR_RE2, _FOR_RE2_SETS, ends_at_lines=True)
     never = _never_linear(pattern)
     obstacle = never or _re2_obstacle(source, pattern)
     return Pattern(source, backtracking, obstacle, never_linear=never is not None)
@@ -133,9 +135,12 @@ def check_flags(flags: str) -> str:
 
 
 def _rewritten(
-    pattern: str, escapes: dict[str, str], in_sets: dict[str, str], *, lines: bool
+    pattern: str, escapes: dict[str, str], in_sets: dict[str, str], *, ends_at_lines: bool
 ) -> str:
-    """Return the pattern for one engine. What only that engine would take for syntax is escaped."""
+    """Return the pattern for one engine. What only that engine would take for syntax is escaped.
+
+    With `ends_at_lines`, ``$`` matches at the end of every line and stays as it is.
+    """
 
     def write(token: re.Match[str]) -> str:
         text = token[0]
@@ -155,7 +160,7 @@ def _rewritten(
         if token["sign"]:
             if text == "{":
                 return r"\{"
-            return text if lines else escapes.get(text, text)
+            return text if ends_at_lines else escapes.get(text, text)
         return text
 
     return _TOKENS.sub(write, _CODE_POINTS.sub(_character, pattern))

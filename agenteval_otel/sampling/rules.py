@@ -40,18 +40,21 @@ class RuleSampler(Sampler):
     ratio: float = Field(default=1.0, ge=0, le=1)
 
     @cached_property
-    def _decisions(self) -> dict[bool | None, tuple[SamplingDecision, SamplingDecision]]:
-        """Return the decisions by what `matches` says, built once, because every call asks.
+    def _decisions(self) -> dict[tuple[bool | None, bool], SamplingDecision]:
+        """Return the decisions by what `matches` says and whether the share includes the call.
 
-        The second of a pair is for randomness below the threshold, the first for all other.
+        They are built once, because every call asks.
         """
-        yes = SamplingDecision(True, self.ratio, self.type)
+        sampled = SamplingDecision(True, self.ratio, self.type)
         no_say = SamplingDecision(False, None, self.type, applies=False)
         unsettled = no_say._replace(settled=False)
         return {
-            True: (yes._replace(sampled=False), yes),
-            False: (no_say, no_say),
-            None: (unsettled, unsettled._replace(sampled=True)),
+            (True, True): sampled,
+            (True, False): sampled._replace(sampled=False),
+            (False, True): no_say,
+            (False, False): no_say,
+            (None, True): unsettled._replace(sampled=True),
+            (None, False): unsettled,
         }
 
     @cached_property
@@ -59,7 +62,8 @@ class RuleSampler(Sampler):
         return threshold_of(self.ratio)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        return self._decisions[self.matches(context)][context.randomness < self._threshold]
+        is_in_share = context.randomness < self._threshold
+        return self._decisions[self.matches(context), is_in_share]
 
     @property
     def least_probability(self) -> float | None:
@@ -226,12 +230,13 @@ class FunctionSampler(RuleSampler, type="function"):
         return None  # the function may return any ratio
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
+        is_in_share = context.randomness < self._threshold
         if context.evaluation_input is None:
-            return self._decisions[None][context.randomness < self._threshold]
+            return self._decisions[None, is_in_share]
         returned: object = self.function(context.evaluation_input)
         number = number_of(returned)
         if isinstance(number, bool):
-            return self._decisions[number][context.randomness < self._threshold]
+            return self._decisions[number, is_in_share]
         if number is None or not 0 <= number <= 1:
             wrong = f"expected a boolean or a ratio from 0 to 1, found {returned!r}"
             raise ConfigurationError(wrong[:200], path="function")
