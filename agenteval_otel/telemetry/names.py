@@ -6,7 +6,7 @@ names fills the memory.
 There is one table for each kind of name. In a table the operator's own names (of the settings, of
 decorators, of evaluators) always have their place. Some others have one too: the first of them at
 once, later ones when they have come often. The rest shares ``_other``. Who has a place keeps it
-until the process ends, for three reasons that docs/decisions/0078-names.md explains.
+until the process ends, for three reasons that docs/decisions/0002-counting-and-names.md explains.
 """
 
 from __future__ import annotations
