@@ -422,11 +422,14 @@ def _row_of_result_record(record: object) -> ResultRow:
     )
 
 
+_LAST_S = 253_402_300_799.0  # the end of the year 9999: no date can be later
+
+
 def seconds_of(ended_ns: object, timestamp: object) -> float:
     """Return when an answer was evaluated, Unix time. 0 if that is unknown."""
     for value, unit in ((ended_ns, 1e9), (timestamp, 1e3)):
-        if isinstance(value, int | float) and value > 0:
-            return float(value) / unit
+        if isinstance(value, int | float) and 0 < value <= _LAST_S * unit:
+            return value / unit
     return 0.0
 
 

@@ -1,19 +1,14 @@
-"""The reader of stored results: equal rows from every place, damaged rows that cost themselves, sums,
-and that nothing else reads them.
-"""
+"""The reader of stored results: equal rows from every place, damaged rows that cost themselves, sums."""
 
 from __future__ import annotations
 
 import ast
 import json
-import sqlite3
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-import agenteval_otel
 from agenteval_otel import EvaluationInput
 from agenteval_otel.components.database.target import target_of
 from agenteval_otel.errors import StorageError
@@ -22,10 +17,10 @@ from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.line_files import LineFiles
 from agenteval_otel.storage.places import Place, Query
 from agenteval_otel.storage.read import database_of, place_of
-from agenteval_otel.storage.rows import AnswerRow, UnreadableRows, row_of
-from tests.storage.samples import aggregated, failed, save, scored, skipped
+from agenteval_otel.storage.rows import AnswerRow, UnreadableRows, row_of, row_of_record
+from tests.sources import package_sources
+from tests.storage.samples import aggregated, change, failed, save, scored, skipped
 
-PACKAGE = Path(agenteval_otel.__file__).parent
 NOON_NS = int(datetime(2026, 11, 1, 12, tzinfo=UTC).timestamp() * 1e9)
 ORIGINAL = {
     "overallScore": 0.5,
@@ -145,11 +140,7 @@ def test_a_damaged_row_of_a_database_costs_itself(
     """A row that was changed by hand is counted and logged; all others are read, whole and light."""
     path = tmp_path / "a.db"
     save(SqlStorageProvider(path=path), *(answered(number) for number in range(3)))
-    with sqlite3.connect(path) as connection:
-        connection.execute(
-            "UPDATE agenteval_evaluations SET details = '{cut' WHERE prompt_version = '1'"
-        )
-    connection.close()
+    change(path, "UPDATE agenteval_evaluations SET details = '{cut' WHERE prompt_version = '1'")
     database = database_of(target_of(path, None))
     for read in (database.rows, database.results):
         unreadable = UnreadableRows()
@@ -208,32 +199,29 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
         list(files.rows())
 
 
-def _calls() -> Iterator[tuple[str, str]]:
-    """Every call of a method of pydantic's that reads a result, with its module."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and isinstance(node.func.value, ast.Name)
-                and node.func.value.id == "AggregatedEvaluationResult"
-            ):
-                yield path.relative_to(PACKAGE).as_posix(), node.func.attr
-
-
-def test_only_the_storage_turns_stored_text_into_results() -> None:
-    """One function reads a line, one an object, and no other package reads either."""
-    calls = [(module, name) for module, name in _calls() if name.startswith("model_validate")]
-    assert {module for module, _ in calls} <= {"storage/rows.py", "storage/base.py"}
-    assert len([name for _, name in calls if name == "model_validate_json"]) <= 2
+def test_a_time_that_no_date_can_have_is_unknown() -> None:
+    """A page shows the answer without a time, and does not end with an error."""
+    for ended_ns in (10**409, 1e300, float("inf"), -5, True, "soon"):
+        row = row_of_record({**ORIGINAL, "timestamp": None, "endedNs": ended_ns}, "a", "file")
+        assert 0.0 <= row.at < 1.0
 
 
 def test_only_the_reader_knows_whether_a_place_is_a_database() -> None:
     """No other package imports the queries of databases: it asks a `Place`."""
-    importers = {
-        path.relative_to(PACKAGE).parts[0]
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.module == "agenteval_otel.storage.sql_read"
-    }
+    importers = set()
+    for source in package_sources():
+        for node in source.nodes_of(ast.ImportFrom):
+            if node.module == "agenteval_otel.storage.sql_read":
+                importers.add(source.module.split(".")[0])
     assert importers <= {"storage"}
+
+
+def test_only_the_storage_turns_stored_text_into_results() -> None:
+    """Another package would read a damaged or an older line in another way."""
+    readers = set()
+    for source in package_sources():
+        for node in source.nodes_of(ast.Attribute):
+            name = node.value.id if isinstance(node.value, ast.Name) else ""
+            if name == "AggregatedEvaluationResult" and node.attr.startswith("model_validate"):
+                readers.add(source.module)
+    assert readers <= {"storage.rows", "storage.base"}
