@@ -97,6 +97,10 @@ class LoadShedder:
 
     `look` runs on the background thread, `thin` and `keep` are for callers' threads.
 
+    Args:
+        work: Returns the answers that wait or are under evaluation.
+        loop_lag: How late the host's event loops run. By default it is measured with `clock`.
+
     Attributes:
         keep: None at full sampling, else the share in [0, 1) of the sampled responses that goes on.
         level: 0 full, 1 reduced, 2 no model calls (`skip_models`), 3 off.
@@ -108,11 +112,12 @@ class LoadShedder:
         *,
         work: Callable[[], Work],
         clock: Callable[[], float] = time.monotonic,
+        loop_lag: LoopLag | None = None,
     ) -> None:
         self.settings = settings or LoadSheddingSettings()
         self._work = work
         self._clock = clock
-        self._loop_lag = LoopLag(clock)
+        self._loop_lag = LoopLag(clock) if loop_lag is None else loop_lag
         self.note_loop = self._loop_lag.note
         self.reset()
         reset_in_child(self.reset)

@@ -169,7 +169,7 @@ def load_lexicon(name: str) -> Lexicon:
     begin with ``#`` are ignored. ValueError names the line that is wrong.
     """
     if name in (BUILTIN, AFINN):
-        return _packaged(name)
+        return _packaged(_FILES / "words.tsv" if name == BUILTIN else _afinn())
     try:
         return _lexicon_of(read_text(name))
     except ValueError as error:
@@ -179,8 +179,7 @@ def load_lexicon(name: str) -> Lexicon:
 
 
 @lru_cache(maxsize=2)
-def _packaged(name: str) -> Lexicon:
-    words_file = _FILES / "words.tsv" if name == BUILTIN else _afinn()
+def _packaged(words_file: Path) -> Lexicon:
     words = words_file.read_text("utf-8")
     emoji = (_FILES / "emoji.tsv").read_text("utf-8")
     return _lexicon_of(f"{words}\n{emoji}")

@@ -33,8 +33,14 @@ _BUSY_S = 30.0
 _CHECKPOINT_S = 5.0
 
 
-def erase_rows(target: Target, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
-    """Erase from the tables. Raises `StorageError` if the database cannot be read or written."""
+def erase_rows(
+    target: Target, erasure: Erasure, *, dry_run: bool, wait_s: float = _BUSY_S
+) -> ErasedPlace:
+    """Erase from the tables. Raises `StorageError` if the database cannot be read or written.
+
+    Args:
+        wait_s: How long to wait for other programs that read an SQLite file before it is compacted.
+    """
     if target.path is not None and not target.path.is_file():
         return ErasedPlace(target.place)
     try:
@@ -47,7 +53,7 @@ def erase_rows(target: Target, erasure: Erasure, *, dry_run: bool) -> ErasedPlac
             place = _erased(target, connection, erasure, dry_run=False)
     except sa.exc.SQLAlchemyError as error:
         raise error_of(error, target) from None
-    return place if target.path is None else place._replace(problem=_compacted(target))
+    return place if target.path is None else place._replace(problem=_compacted(target, wait_s))
 
 
 def _erased(
@@ -142,7 +148,7 @@ def _changed(
     return gone, rows
 
 
-def _compacted(target: Target) -> str:
+def _compacted(target: Target, wait_s: float) -> str:
     """Rewrite an SQLite file and empty its log, which may hold old content.
 
     Return what is left to do.
@@ -152,11 +158,11 @@ def _compacted(target: Target) -> str:
         with (
             open_locked(lock_of(target.path)),
             contextlib.closing(
-                open_sqlite(target.path, timeout_s=_BUSY_S, read_only=False)
+                open_sqlite(target.path, timeout_s=wait_s, read_only=False)
             ) as connection,
         ):
             connection.execute("VACUUM")
-            deadline = time.monotonic() + _CHECKPOINT_S
+            deadline = time.monotonic() + min(wait_s, _CHECKPOINT_S)
             while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
                 if time.monotonic() > deadline:
                     return "another program reads it, so old content is still in its -wal file: run this again"

@@ -13,7 +13,7 @@ Turns of one conversation are alike, so no gambler bets on one after the other a
 Each makes a single bet on each unit that begins after he joined: on the share that fails of its
 first n verdicts. Verdicts of it that have not come count as passed, so that what a unit is worth
 can only grow while it goes on, and a look in its middle is no better than one at its end. That is
-why the bound holds for units that run beside each other, too (the proof: docs/thresholds.md).
+why the bound holds for units that run beside each other, too (the proof: docs/thresholds-proof.md).
 
 Weights: a verdict seen with probability p stands for 1/p answers, so the bet on it pays 1/p times
 as much. Bets are as small as the least probability demands, so that no gambler can lose more than

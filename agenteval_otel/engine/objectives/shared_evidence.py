@@ -6,7 +6,7 @@ verdicts of all processes.
 `evidence` decides in the process, and starts anew at each breach. Here nothing starts anew: for
 each bet there is a sum of what it gained and a sum of what it lost, as natural logarithms. A rule
 takes what was added to the sums of all processes since it last looked (the proof:
-docs/thresholds.md, "Over many processes").
+docs/thresholds-processes.md).
 
 A unit counts once, when it is settled: a fixed time after it began, whatever came of it. If it were
 settled once its verdicts are complete, those that are settled late would be others than those that

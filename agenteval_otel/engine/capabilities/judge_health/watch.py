@@ -413,7 +413,15 @@ class JudgeHealth(Capability):
 
     def _look(self) -> None:
         """Ask the canaries when it is time."""
-        if self.canaries and not self._is_closed and self._clock() >= self._next_round:
+        if self._clock() >= self._next_round:
+            self.ask_canaries()
+
+    def ask_canaries(self) -> None:
+        """Ask every judge its canaries now, on the calling thread. Blocks.
+
+        The next round is due `every_s` later. After `close` nothing is asked.
+        """
+        if self.canaries and not self._is_closed:
             self._next_round = self._clock() + self.settings.every_s
             self._run(self._round())
 
