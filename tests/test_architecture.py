@@ -5,15 +5,11 @@ plain names.
 from __future__ import annotations
 
 import ast
-import re
-from pathlib import Path
+import sys
+from functools import cache
 
-import pytest
-
+from tests.sources import PACKAGE, Source, package_sources
 from tests.test_public_names import NAMES
-
-PACKAGE = Path(__file__).resolve().parents[1] / "agenteval_otel"
-FILES = sorted(PACKAGE.rglob("*.py"))
 
 # From the ground up: what is needed of the process and values, the parts, the route, work on recorded
 # answers, programs. A package imports from lower layers alone.
@@ -75,157 +71,139 @@ VENDORS = {
 FREE = {"pydantic", "pydantic_core", "structlog", "agenteval_otel"}
 
 
-def name_of(file: Path) -> str:
-    parts = file.relative_to(PACKAGE).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts)
-
-
 def package_of(module: str) -> str:
     return module.partition(".")[0]
 
 
-def imports_of(file: Path) -> list[str]:
+def is_within(module: str, *places: str) -> bool:
+    """Whether it is one of these modules, or in one of these packages."""
+    return any(f"{module}.".startswith(f"{place}.") for place in places)
+
+
+@cache
+def imports_of(source: Source) -> list[str]:
     """Every imported module, those for type checkers and those within functions included."""
     imported: list[str] = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            imported += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file.name}: relative import"
-            # "from package import module" names the module, not the package.
-            folder = PACKAGE.parent / (node.module or "").replace(".", "/")
-            modules = [
-                alias.name for alias in node.names if (folder / f"{alias.name}.py").is_file()
-            ]
-            imported += [f"{node.module}.{name}" for name in modules]
-            if len(modules) < len(node.names):
-                imported.append(node.module or "")
+    for plain in source.nodes_of(ast.Import):
+        imported += [alias.name for alias in plain.names]
+    for node in source.nodes_of(ast.ImportFrom):
+        assert node.level == 0, f"{source.name}: relative import"
+        # "from package import module" names the module, not the package.
+        folder = PACKAGE.parent / (node.module or "").replace(".", "/")
+        modules = [alias.name for alias in node.names if (folder / f"{alias.name}.py").is_file()]
+        imported += [f"{node.module}.{name}" for name in modules]
+        if len(modules) < len(node.names):
+            imported.append(node.module or "")
     return imported
 
 
-def own_imports(file: Path) -> list[str]:
-    return [
-        module.removeprefix("agenteval_otel.") if module != "agenteval_otel" else "__init__"
-        for module in imports_of(file)
-        if module == "agenteval_otel" or module.startswith("agenteval_otel.")
-    ]
+def own_imports(source: Source) -> list[str]:
+    found = []
+    for module in imports_of(source):
+        if module == PACKAGE.name:
+            found.append("__init__")
+        elif module.startswith(f"{PACKAGE.name}."):
+            found.append(module.removeprefix(f"{PACKAGE.name}."))
+    return found
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_a_package_stands_above_everything_it_imports(file: Path) -> None:
-    """A module imports from lower layers, or from its own package; the command line may use the
-    public names.
+def test_a_package_stands_above_everything_it_imports() -> None:
+    """A module imports from lower layers, or from its own package.
+
+    The command line may use the public names.
     """
-    package = package_of(name_of(file))
-    assert package in LAYERS, f"{package} is not in the table of layers"
-    for imported in own_imports(file):
-        other = package_of(imported)
-        if other == package or (package in ("cli", "__main__") and other in ("__init__", "cli")):
-            continue
-        assert LAYERS[other] < LAYERS[package], (
-            f"{name_of(file)} imports {imported} from above or beside"
-        )
+    wrong = []
+    for source in package_sources():
+        package = package_of(source.module)
+        assert package in LAYERS, f"{package} is not in the table of layers"
+        for imported in own_imports(source):
+            other = package_of(imported)
+            is_command_line = package in ("cli", "__main__") and other in ("__init__", "cli")
+            if other == package or is_command_line:
+                continue
+            if LAYERS[other] >= LAYERS[package]:
+                wrong.append(f"{source.module} imports {imported} from above or beside")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_config_alone_knows_the_capabilities(file: Path) -> None:
+def test_config_alone_knows_the_capabilities() -> None:
     """The route, the entry points and the programs name none: a further one is a folder and a line."""
-    place = "engine.capabilities."
-    if f"{name_of(file)}.".startswith((place, "config.")):
-        return
-    known = [name for name in own_imports(file) if f"{name}.".startswith(place)]
-    assert not known, f"{name_of(file)} imports {known}"
-
-
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_each_vendor_is_met_in_one_place(file: Path) -> None:
-    """Third-party packages are imported where the table says, and nowhere else."""
-    module = name_of(file)
-    for imported in imports_of(file):
-        root = imported.partition(".")[0]
-        if root in FREE or root in __import__("sys").stdlib_module_names:
+    place = "engine.capabilities"
+    wrong = []
+    for source in package_sources():
+        if is_within(source.module, place, "config"):
             continue
-        rule = next(
-            (
-                vendor
-                for vendor in VENDORS
-                if imported == vendor or imported.startswith(f"{vendor}.")
-            ),
-            None,
-        )
-        assert rule is not None, (
-            f"{module} imports {imported}, which is not in the table of vendors"
-        )
-        allowed = VENDORS[rule]
-        assert any(f"{module}.".startswith(f"{place.rstrip('.')}.") for place in allowed), (
-            f"{module} must not import {imported}"
-        )
+        known = [name for name in own_imports(source) if is_within(name, place)]
+        if known:
+            wrong.append(f"{source.module} imports {known}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
-def test_files_are_documented(file: Path) -> None:
+def test_each_vendor_is_met_in_one_place() -> None:
+    """Third-party packages are imported where the table says, and nowhere else."""
+    wrong = []
+    for source in package_sources():
+        for imported in imports_of(source):
+            root = package_of(imported)
+            if root in FREE or root in sys.stdlib_module_names:
+                continue
+            rules = [vendor for vendor in VENDORS if is_within(imported, vendor)]
+            if not rules:
+                wrong.append(
+                    f"{source.module} imports {imported}, which is not in the table of vendors"
+                )
+            elif not is_within(source.module, *VENDORS[rules[0]]):
+                wrong.append(f"{source.module} must not import {imported}")
+    assert wrong == []
+
+
+def test_files_are_documented() -> None:
     """Every file opens with a docstring."""
-    assert ast.get_docstring(ast.parse(file.read_text())), f"{name_of(file)} has no docstring"
+    assert [source.name for source in package_sources() if not ast.get_docstring(source.tree)] == []
 
 
 def test_no_import_cycles() -> None:
     """Following imports from any module never leads back to it, imports for type checkers included."""
-    modules = {name_of(file): file for file in FILES}
-    graph = {
-        module: {
-            imported for imported in own_imports(file) if imported in modules and imported != module
-        }
-        for module, file in modules.items()
-    }
+    modules = {source.module: source for source in package_sources()}
     done: set[str] = set()
 
     def visit(module: str, path: tuple[str, ...]) -> None:
         assert module not in path, " -> ".join((*path, module))
         if module in done:
             return
-        for imported in graph[module]:
-            visit(imported, (*path, module))
+        for imported in own_imports(modules[module]):
+            if imported in modules and imported != module:
+                visit(imported, (*path, module))
         done.add(module)
 
-    for module in graph:
+    for module in modules:
         visit(module, ())
-
-
-def test_docstrings_of_functions_say_one_fact_a_sentence() -> None:
-    """None has a semicolon, but in what it quotes. That the first word is a verb is ruff's D401."""
-    found = []
-    for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            text = re.sub(r"``.*?``", "", ast.get_docstring(node) or "", flags=re.DOTALL)
-            if ";" in text:
-                found.append(f"{name_of(file)}.{node.name}")
-    assert found == []
 
 
 def test_class_names_are_plain() -> None:
     """No class is called Manager, Helper, Util or Base-something."""
-    for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ClassDef):
-                assert not node.name.endswith(("Manager", "Helper", "Util", "Utils")), node.name
-                assert not node.name.startswith("Base"), node.name
+    wrong = []
+    for source in package_sources():
+        for node in source.nodes_of(ast.ClassDef):
+            if node.name.endswith(("Manager", "Helper", "Util", "Utils")):
+                wrong.append(f"{source.name}: {node.name}")
+            if node.name.startswith("Base"):
+                wrong.append(f"{source.name}: {node.name}")
+    assert wrong == []
 
 
 def test_a_class_name_that_crosses_folders_is_used_once() -> None:
     """No other class of the package has the name of one that is public or imported across folders."""
     defined: dict[str, list[str]] = {}
     crossing: set[str] = {name for names in NAMES.values() for name in names}
-    for path in FILES:
-        place = str(path.relative_to(PACKAGE))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                defined.setdefault(node.name, []).append(place)
-            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE.name):
-                folder = (node.module or "").split(".")[1:2]
-                if folder != [place.split("/")[0]]:
-                    crossing.update(alias.name for alias in node.names)
+    for source in package_sources():
+        folder = source.path.relative_to(PACKAGE).parts[0]
+        for node in source.nodes_of(ast.ClassDef):
+            defined.setdefault(node.name, []).append(source.name)
+        for imported in source.nodes_of(ast.ImportFrom):
+            module = imported.module or ""
+            if module.startswith(PACKAGE.name) and module.split(".")[1:2] != [folder]:
+                crossing.update(alias.name for alias in imported.names)
     # The two middlewares have one name on purpose: an application imports one of them.
     crossing.discard("AgentEvalMiddleware")
     twice = {name: places for name, places in defined.items() if len(places) > 1}

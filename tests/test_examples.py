@@ -88,7 +88,7 @@ LINES: dict[str, tuple[str, ...]] = {
         "research  overall 0.94  citations 1.00  short pass  helpful pass",
         "research  overall 0.56  citations 0.50  short pass  helpful fail",
         "research  overall 1.00  citations skipped  short pass  helpful failed (RateLimitError)",
-        "WARNING agenteval-otel: helpful could not score an answer: RateLimitError; docs/troubleshooting.md "
+        "WARNING agenteval-otel: helpful could not score an answer: RateLimitError; docs/reference/error-types.md "
         "[event='evaluation_failed' part='helpful' error_type='RateLimitError']",
         "offline: 0.67",
     ),
@@ -131,7 +131,7 @@ LINES: dict[str, tuple[str, ...]] = {
 """What examples print once, by their name."""
 FAILURES: dict[str, tuple[str, ...]] = {
     "15_judge": tuple(
-        f"WARNING agenteval-otel: {part} could not score an answer: malformed_answer; docs/troubleshooting.md "
+        f"WARNING agenteval-otel: {part} could not score an answer: malformed_answer; docs/reference/error-types.md "
         f"[event='evaluation_failed' part='{part}' error_type='malformed_answer']"
         for part in ("grounded", "next_step")
     ),

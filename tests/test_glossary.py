@@ -5,21 +5,15 @@ literature.
 from __future__ import annotations
 
 import ast
-import io
 import re
-import tokenize
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-CODE = sorted((ROOT / "agenteval_otel").rglob("*.py"))
+from tests.sources import ROOT, Source, package_sources
+
 # What a judge reads: the wording is measured.
-PROMPTS = {
-    ROOT / "agenteval_otel/evaluators/llm_judge/prompt.py",
-    ROOT / "agenteval_otel/evaluators/judges/prompt.py",
-}
+PROMPTS = {"evaluators.llm_judge.prompt", "evaluators.judges.prompt"}
 DOCUMENTS = sorted(
     path
     for path in (
@@ -55,11 +49,9 @@ def words_of(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)]
 
 
-def names_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Every name that the code gives to a class, function, parameter, variable or field, with its
-    line.
-    """
-    for node in ast.walk(tree):
+def names_of(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield every name that the code gives to a class, function, parameter, variable or field."""
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
         elif isinstance(node, ast.arg):
@@ -68,6 +60,17 @@ def names_of(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node.lineno, node.attr
+
+
+def prose_of(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield every text in quotes and every comment. A text with a number sign comes twice."""
+    for node in source.nodes_of(ast.Constant):
+        if isinstance(node.value, str):
+            yield node.lineno, f'"{node.value}"'
+    for number, line in enumerate(source.text.splitlines(), 1):
+        _, sign, comment = line.partition("#")
+        if sign:
+            yield number, comment
 
 
 def refused_name(name: str) -> str | None:
@@ -90,23 +93,24 @@ def refused_phrases(text: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("file", CODE, ids=lambda file: str(file.relative_to(ROOT)))
-def test_code_uses_the_glossary(file: Path) -> None:
+def test_code_uses_the_glossary() -> None:
     """Names, docstrings and comments of the package hold no vague word and no metaphor."""
-    text = file.read_text()
-    refused = [
-        f"{line}: {why}" for line, name in names_of(ast.parse(text)) if (why := refused_name(name))
-    ]
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type in (tokenize.STRING, tokenize.COMMENT) and file not in PROMPTS:
-            refused += [f"{token.start[0]}: {why}" for why in refused_phrases(token.string)]
-    assert not refused, "\n".join(refused)
+    refused = []
+    for source in package_sources():
+        for line, name in names_of(source):
+            if why := refused_name(name):
+                refused.append(f"{source.name}:{line}: {why}")
+        if source.module in PROMPTS:
+            continue
+        for line, text in prose_of(source):
+            refused += [f"{source.name}:{line}: {why}" for why in refused_phrases(text)]
+    assert refused == []
 
 
-@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
-def test_documents_use_the_glossary(file: Path) -> None:
+def test_documents_use_the_glossary() -> None:
     """Documents hold no phrase that a developer has to translate."""
-    assert not refused_phrases(file.read_text())
+    refused = {path.name: refused_phrases(path.read_text()) for path in DOCUMENTS}
+    assert {name: phrases for name, phrases in refused.items() if phrases} == {}
 
 
 @pytest.mark.parametrize(

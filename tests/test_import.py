@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import Any
-
-import pytest
 
 from tests.backends.process import bare_environment
 
@@ -18,23 +15,28 @@ HEAVY = (
 IMPORTS = {
     "package": "import agenteval_otel",
     "monitor": "from agenteval_otel import monitor, annotate, configure, flush, shutdown, accounting, Settings",
+    "decorated": "handler = monitor(str.upper)",
     "packages": "import agenteval_otel.evaluators, agenteval_otel.sampling, agenteval_otel.storage",
     "judges": (
         "from agenteval_otel.judges import AnthropicJudge, OpenAICompatibleJudge\n"
         "AnthropicJudge(model='m', api_key='key'); OpenAICompatibleJudge(model='m', base_url='https://judge.example')"
     ),
     "embedders": "import agenteval_otel.embedders",
-    "decorated": "from agenteval_otel import monitor\nhandler = monitor(str.upper)",
 }
-LOADED = "{}\nimport sys; print(json.dumps(list(sys.modules)))"
+"""What one process does, one after the other."""
 
 
-def run(code: str) -> Any:
-    """What a fresh interpreter that runs the code prints as JSON; it writes nothing to stderr,
-    warnings are errors.
+def test_nothing_heavy_is_imported() -> None:
+    """Importing, and decorating, loads no vendor's package, no exporter and no SDK.
+
+    `import agenteval_otel` is a table of contents: packages load when a name is first used.
+    Nothing is written to stderr, and warnings are errors.
     """
+    code = "import json, sys\nloaded = {}\n"
+    for name, step in IMPORTS.items():
+        code += f"{step}\nloaded[{name!r}] = list(sys.modules)\n"
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", f"import json\n{code}"],
+        [sys.executable, "-W", "error", "-c", f"{code}print(json.dumps(loaded))"],
         capture_output=True,
         text=True,
         timeout=60,
@@ -42,23 +44,9 @@ def run(code: str) -> Any:
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return json.loads(done.stdout)
-
-
-@pytest.mark.parametrize("name", IMPORTS)
-def test_nothing_heavy_is_imported(name: str) -> None:
-    """Importing, and decorating, loads no vendor's package, no exporter and no SDK."""
-    modules = run(LOADED.format(IMPORTS[name]))
-    assert [
-        module
-        for module in modules
-        if f"{module}.".startswith(tuple(f"{heavy}." for heavy in HEAVY))
-    ] == []
-
-
-def test_the_bare_package_loads_none_of_its_packages() -> None:
-    """`import agenteval_otel` is a table of contents: packages load when a name is first used."""
-    modules = run(LOADED.format(IMPORTS["package"]))
-    assert [module for module in modules if module.startswith("agenteval_otel")] == [
-        "agenteval_otel"
-    ]
+    loaded = json.loads(done.stdout)
+    own = [module for module in loaded["package"] if module.startswith("agenteval_otel")]
+    assert own == ["agenteval_otel"]
+    heavy = tuple(f"{name}." for name in HEAVY)
+    for name, modules in loaded.items():
+        assert [module for module in modules if f"{module}.".startswith(heavy)] == [], name

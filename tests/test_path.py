@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 from tests.backends.faults import refused_port
 from tests.backends.process import bare_environment
@@ -82,21 +83,25 @@ shutdown(10)
 """
 
 
-def test_one_answer_meets_few_files() -> None:
-    """A sampled answer with one inline evaluator and the host's providers runs few files
-    (``-s`` lists them).
-    """
+def run(script: str, **variables: str) -> dict[str, Any]:
+    """What a script prints in a fresh interpreter; its files are shown with ``-s``."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=100,
-        env=bare_environment(),
+        env={**bare_environment(), **variables},
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout.splitlines()[-1])
+    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(f"\n{len(seen['files'])} files:", *seen["files"], sep="\n  ")
+    return seen
+
+
+def test_one_answer_meets_few_files() -> None:
+    """A sampled answer with one inline evaluator and the host's providers runs few files."""
+    seen = run(SCRIPT)
     # the agent span with the results; one event for the criterion
     assert (seen["spans"], seen["events"]) == (1, 1)
     assert "telemetry/emitter.py" in seen["files"]
@@ -140,18 +145,7 @@ shutdown(1)
 def test_a_decorated_function_and_its_first_calls_meet_few_files() -> None:
     """From the decoration with a function as evaluator to the export, on all threads."""
     with refused_port() as port:
-        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{port}"}
-        done = subprocess.run(
-            [sys.executable, "-c", FIRST],
-            capture_output=True,
-            text=True,
-            timeout=100,
-            env={**bare_environment(), **environment},
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout.splitlines()[-1])
-    print(f"\n{len(seen['files'])} files:", *seen["files"], sep="\n  ")
+        seen = run(FIRST, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}")
     assert seen["evaluated"] == 3
     assert "telemetry/private.py" in seen["files"]
     assert len(seen["files"]) <= MOST_FILES_AT_FIRST

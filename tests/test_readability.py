@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PACKAGE = sorted((ROOT / "agenteval_otel").rglob("*.py"))
-TESTS = sorted((ROOT / "tests").rglob("*.py"))
+from tests.sources import ROOT, Node, package_sources, sources_of
+
 LARGE = 40  # syntax nodes of a statement
 LONG = 100  # characters of a first sentence
 # Methods of named tuples and what Python itself calls by such a name.
@@ -24,24 +21,14 @@ NESTED_CONDITIONALS = 0
 TWO_LOOPS = 0
 TUPLE_ASSIGNMENTS = 0
 FORMAT_SKIPPED = 39
-REACHES_OF_TESTS = 151
+REACHES_OF_TESTS = 3
 
 
-@cache
-def trees(of_tests: bool = False) -> tuple[tuple[str, ast.Module], ...]:
-    """The syntax tree of each file, by its name."""
-    files = TESTS if of_tests else PACKAGE
-    return tuple(
-        (str(file.relative_to(ROOT)), ast.parse(file.read_text("utf-8"))) for file in files
-    )
-
-
-def nodes_of(kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[tuple[str, ast.AST]]:
-    """Every node of a kind in the package, with its place."""
-    for name, tree in trees():
-        for node in ast.walk(tree):
-            if isinstance(node, kind):
-                yield f"{name}:{getattr(node, 'lineno', 0)}", node
+def nodes_of(*kinds: type[Node]) -> Iterator[tuple[str, Node]]:
+    """Yield every node of a kind in the package, with its place."""
+    for source in package_sources():
+        for node in source.nodes_of(*kinds):
+            yield f"{source.name}:{getattr(node, 'lineno', 0)}", node
 
 
 def size_of(node: ast.AST) -> int:
@@ -60,15 +47,17 @@ def nested_conditionals() -> list[str]:
 
 def comprehensions_with_two_loops() -> list[str]:
     """Comprehensions and generator expressions with more than one `for`."""
-    kinds = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-    return [place for place, node in nodes_of(kinds) if len(getattr(node, "generators", ())) > 1]
+    found = []
+    for place, node in nodes_of(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp):
+        if len(getattr(node, "generators", ())) > 1:
+            found.append(place)
+    return found
 
 
 def tuple_assignments() -> list[str]:
     """Assignments of several values to several names, ``a, b = x, y``."""
     found = []
     for place, node in nodes_of(ast.Assign):
-        assert isinstance(node, ast.Assign)
         if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
             found.append(place)
     return found
@@ -77,20 +66,20 @@ def tuple_assignments() -> list[str]:
 def skipped_by_the_formatter() -> list[str]:
     """Lines that the formatter leaves alone."""
     found = []
-    for file in PACKAGE:
-        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+    for source in package_sources():
+        for number, line in enumerate(source.text.splitlines(), 1):
             if "# fmt: skip" in line:
-                found.append(f"{file.relative_to(ROOT)}:{number}")
+                found.append(f"{source.name}:{number}")
     return found
 
 
 def reaches_into_privates() -> list[str]:
     """What tests read or replace of the package's privates."""
     found = []
-    for name, tree in trees(of_tests=True):
-        for node in ast.walk(tree):
+    for source in sources_of(ROOT / "tests"):
+        for node in source.nodes:
             if is_reach(node):
-                found.append(f"{name}:{getattr(node, 'lineno', 0)}")
+                found.append(f"{source.name}:{getattr(node, 'lineno', 0)}")
     return found
 
 
@@ -116,9 +105,8 @@ def is_reach(node: ast.AST) -> bool:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_there_is_no_more_to_read_twice(found_by: object, ceiling: int) -> None:
+def test_there_is_no_more_to_read_twice(found_by: Callable[[], list[str]], ceiling: int) -> None:
     """A new one is refused. One less lowers the ceiling."""
-    assert callable(found_by)
     found = found_by()
     assert len(found) == ceiling, "\n".join([f"{len(found)}, and not {ceiling}:", *found])
 
@@ -126,7 +114,7 @@ def test_there_is_no_more_to_read_twice(found_by: object, ceiling: int) -> None:
 def test_statements_stay_small() -> None:
     """On average, and the share of the large ones."""
     statements = [node for _, node in nodes_of(ast.stmt)]
-    total = sum(size_of(tree) for _, tree in trees())
+    total = sum(len(source.nodes) for source in package_sources())
     assert total / len(statements) <= NODES_A_STATEMENT
     simple = [node for node in statements if not hasattr(node, "body")]
     large = [node for node in simple if size_of(node) > LARGE]
@@ -134,10 +122,13 @@ def test_statements_stay_small() -> None:
 
 
 def test_docstrings_begin_with_one_short_sentence() -> None:
-    """None has a semicolon, but in what it quotes, and none a first sentence that is long."""
+    """None has a semicolon, but in what it quotes, and none a first sentence that is long.
+
+    That the first word of a function's is a verb is ruff's D401.
+    """
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     wrong = []
-    for place, node in nodes_of(documented):
+    for place, node in nodes_of(*documented):
         assert isinstance(node, documented)
         text = re.sub(r"``.*?``", "", ast.get_docstring(node) or "", flags=re.DOTALL)
         first = re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.components.loading import resolve
@@ -13,7 +13,6 @@ from agenteval_otel.engine.aggregation import Aggregation, Scored, overall_score
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationCriteria, EvaluationResult
 from agenteval_otel.models.scoring import (
-    AgentDockCriteria,
     check_criteria,
     label_of,
     normalize,
@@ -36,6 +35,7 @@ def scored(score: bool | float | str, name: str = "C") -> EvaluationResult:
 
 
 @given(score=SCORES, scale=SCALES, low=FINITE, high=FINITE)
+@settings(deadline=None)
 def test_normalized_scores_lie_between_zero_and_one(
     score: bool | float | str, scale: str, low: float, high: float
 ) -> None:
@@ -47,19 +47,6 @@ def test_normalized_scores_lie_between_zero_and_one(
         normalize(score, criterion(minimum=low, maximum=high)),
     ):
         assert result is None or 0.0 <= result <= 1.0
-
-
-@pytest.mark.parametrize(("scale", "low", "high"), [("numeric", 0.0, 1.0), ("likert5", 1.0, 5.0)])
-@given(data=st.data())
-def test_normalization_keeps_the_order(
-    data: st.DataObject, scale: str, low: float, high: float
-) -> None:
-    """Within a scale a better score is no worse."""
-    first, second = sorted(data.draw(st.tuples(st.floats(low, high), st.floats(low, high))))
-    worse, better = normalize(first, criterion(scale)), normalize(second, criterion(scale))
-    assert worse is not None
-    assert better is not None
-    assert worse <= better
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, 10**400, "1e999", None])
@@ -82,35 +69,6 @@ def test_a_declared_range_maps_linearly() -> None:
         1.0,
     ]
     assert normalize(3, criterion(minimum=3.0, maximum=3.0)) is None
-
-
-@pytest.mark.parametrize(
-    ("scale", "score", "normalized", "passed"),
-    [
-        ("verdict", "PASS", 1.0, True),
-        ("verdict", " false ", 0.0, False),
-        ("verdict", "0.8", 0.8, None),
-        ("verdict", "4", None, None),
-        ("verdict", "2 of 3", None, None),
-        ("verdict", 0.8, None, None),
-        ("0-10", "7", 0.7, None),
-        ("0-10", "true", 1.0, True),
-        ("verdict", "positive", None, None),
-    ],
-)
-def test_words_and_numbers_as_text_count_on_a_scale_of_ones_own(
-    scale: str, score: float | str, normalized: float | None, passed: bool | None
-) -> None:
-    """A verdict in words, and a text that is a number on the scale; in AgentDock's form the four
-    words on `string`.
-    """
-    assert (normalize(score, criterion(scale)), passed_of(score, criterion(scale))) == (
-        normalized,
-        passed,
-    )
-    (agentdock,) = AgentDockCriteria.reading([criterion(scale)])
-    assert normalize(score, agentdock) is None
-    assert passed_of("7", criterion("0-10", threshold=7.0)) is True
 
 
 def test_the_verdict_comes_from_the_threshold_then_from_the_scale() -> None:
@@ -146,27 +104,6 @@ def test_failures_and_skips_stay_out_of_the_average() -> None:
     )
     assert overall_score([scored(0.5), failed, skipped], [criterion()]) == 0.5
     assert overall_score([failed, skipped], [criterion()]) is None
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1000)), min_size=1, max_size=8))
-def test_the_overall_score_lies_between_the_scores(pairs: list[tuple[float, float]]) -> None:
-    """With positive weights the weighted mean is neither below the worst nor above the best score."""
-    criteria = [
-        EvaluationCriteria(name=str(at), scale="numeric", weight=weight)
-        for at, (_, weight) in enumerate(pairs)
-    ]
-    result = overall_score(
-        [scored(score, str(at)) for at, (score, _) in enumerate(pairs)], criteria
-    )
-    assert result is not None
-    scores = [score for score, _ in pairs]
-    assert min(scores) - 1e-9 <= result <= max(scores) + 1e-9
-
-
-def test_the_first_criterion_of_a_name_counts() -> None:
-    """Of two criteria with one name the first says the scale and the weight."""
-    criteria = [criterion("likert5"), criterion("numeric")]
-    assert overall_score([scored(5)], criteria) == 1.0
 
 
 STRATEGIES = ["weighted_mean", "once_per_criterion", "minimum", "all_must_pass"]
@@ -224,6 +161,7 @@ def test_strategies_are_components(strategy: str) -> None:
         max_size=6,
     )
 )
+@settings(deadline=None, max_examples=40)
 def test_no_strategy_makes_up_a_score(
     strategy: str, pairs: list[tuple[str, bool | float | str, float | None]]
 ) -> None:
@@ -269,21 +207,12 @@ def test_a_strategy_sees_what_counts() -> None:
     ("criteria", "problems"),
     [
         (
-            [{"name": "a"}, {"name": "b"}, {"name": "a"}],
-            [("criteria", "criterion 'a' appears twice")],
-        ),
-        ([{"name": " "}], [("criteria[0].name", "must not be blank")]),
-        (
-            [{"name": "a", "weight": -0.5}],
-            [("criteria[0].weight", "expected at least 0, found -0.5")],
-        ),
-        (
-            [{"name": "a", "objective": 2}],
-            [("criteria[0].objective", "expected a number from 0 to 1, found 2")],
-        ),
-        (
-            [{"name": "a", "minimum": 1}],
-            [("criteria[0].maximum", "a declared range needs both ends")],
+            [{"name": " "}, {"name": "a", "objective": 2}, {"name": "a"}],
+            [
+                ("criteria[0].name", "must not be blank"),
+                ("criteria[1].objective", "expected a number from 0 to 1, found 2"),
+                ("criteria", "criterion 'a' appears twice"),
+            ],
         ),
         (
             [{"name": "a"}, {"name": "b", "maximum": 1}],

@@ -11,7 +11,7 @@ from agenteval_otel.capture.assembly.recent import ANY_SPAN, WHOLE_TRACE, Recent
 def test_a_span_is_known_for_the_window() -> None:
     """And for half of it longer at most, however the time passes."""
     recent = RecentSpans(100.0, 1 << 20)
-    for number in range(400):
+    for number in range(350):
         recent.advance(float(number))
         recent.note(number, 1)
         known = [before for before in range(number + 1) if recent.knows(before, 1)]
@@ -63,17 +63,17 @@ def test_memory_is_bounded_and_what_it_costs_is_counted() -> None:
     """The oldest spans are forgotten first, and two thirds of what there is room for are always
     known; the memory is what it says.
     """
-    limit = 1 << 20
+    limit = 1 << 19
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     recent = RecentSpans(1e6, limit)
-    for number in range(1, 300_001):
+    for number in range(1, 150_001):
         recent.note(number << 64, number)
     used = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert recent.size_bytes <= limit
     assert 0.7 * recent.size_bytes <= used <= 1.1 * recent.size_bytes
-    known = [number for number in range(1, 300_001) if recent.knows(number << 64, number)]
-    assert known == list(range(known[0], 300_001))
+    known = [number for number in range(1, 150_001) if recent.knows(number << 64, number)]
+    assert known == list(range(known[0], 150_001))
     assert len(known) >= 2 / 3 * limit / 14
-    assert recent.forgotten == 300_000 - len(known)
+    assert recent.forgotten == 150_000 - len(known)

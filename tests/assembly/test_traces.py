@@ -180,23 +180,6 @@ def test_under_pressure_the_oldest_traces_are_taken() -> None:
     assert assembler.trace_ids() == {2}
 
 
-def test_a_span_that_came_twice_counts_once() -> None:
-    """A client that tries again sends the same spans: of each id the newest is read, and later ones
-    are late.
-    """
-    assembler = TraceAssembler(quiet_s=1.0)
-    for _ in range(2):
-        assembler.add(span(1, 1, operation="invoke_agent"), 100, 0.0)
-    assert taken(assembler, 1.0) == [[1]]
-    assembler.add(span(1, 1, operation="invoke_agent"), 100, 2.0)
-    assert (taken(assembler, 9.0), assembler.late, assembler.spans, assembler.size_bytes) == (
-        [],
-        1,
-        0,
-        0,
-    )
-
-
 def test_late_spans_take_no_room() -> None:
     """What is remembered of a trace is bounded, however many late spans it gets."""
     assembler = TraceAssembler(quiet_s=1.0, max_trace_spans=10)
@@ -253,10 +236,10 @@ def test_a_closed_trace_takes_nothing_more() -> None:
 
 @pytest.mark.parametrize("name", AGENT_NAMES)
 def test_recorded_traces_shuffled_together_read_as_they_were(name: str) -> None:
-    """Twenty copies of recorded traces, their spans in any order, in batches: each answer as from
+    """Five copies of recorded traces, their spans in any order, in batches: each answer as from
     its own spans.
     """
-    spans, copies = spans_of(name), 20
+    spans, copies = spans_of(name), 5
     every = [
         replace(item, trace_id=item.trace_id + copy) for copy in range(copies) for item in spans
     ]

@@ -54,14 +54,6 @@ def test_the_captured_call_is_the_input() -> None:
     assert build(call_of(ended_ns=1))[0].duration_s == 0.0, "the clock was set back"
 
 
-def test_streams_and_errors() -> None:
-    """A stream's chunks are its answer; an exception is told by its class."""
-    built, _ = build(call_of(chunks=["a", "b"], stream_end="abandoned", answer=None))
-    assert (built.response, built.stream_end) == ("ab", "abandoned")
-    built, _ = build(call_of(answer=None, error_type="TimeoutError"))
-    assert (built.response, built.error_type) == ("", "TimeoutError")
-
-
 def test_good_facts_are_laid_over() -> None:
     """Annotated facts stand in their fields, in the shape of the model."""
     facts = {
@@ -253,27 +245,45 @@ def test_a_hash_passes_redaction() -> None:
     assert [text for text in hashes if redactor.redact(text) != text] == []
 
 
+OPENAI_CACHED = {"cached_tokens": 80}
+CLAUDE_CACHED = {"cache_read_input_tokens": 80, "cache_creation_input_tokens": 10}
+
+
 @pytest.mark.parametrize(
-    ("name", "usage"),
+    ("name", "usage", "tokens"),
     [
-        ("usage", {"input_token_count": 3, "output_token_count": 4}),
-        ("usage", {"prompt_token_count": 3, "candidates_token_count": 4}),
-        ("token_usage", {"promptTokens": 3, "completionTokens": 4}),
-        ("usage_metadata", {"promptTokenCount": 3, "candidatesTokenCount": 4}),
-        ("tokens", {"input": 3, "output": 4}),
-        ("usage", {"tokens_evaluated": 3, "tokens_predicted": 4}),
-        ("usage", {"input_token_count": 3, "generated_token_count": 4}),
+        ("usage", {"prompt_tokens": 3, "completion_tokens": 4}, (3, 4)),
+        ("usage", {"input_tokens": 3, "output_tokens": 4}, (3, 4)),
+        ("usage", {"inputTokens": 3, "outputTokens": 4}, (3, 4)),
+        ("usage", {"request_tokens": 3, "response_tokens": 4}, (3, 4)),
+        ("usage", {"input_token_count": 3, "output_token_count": 4}, (3, 4)),
+        ("usage", {"prompt_token_count": 3, "candidates_token_count": 4}, (3, 4)),
+        ("token_usage", {"promptTokens": 3, "completionTokens": 4}, (3, 4)),
+        ("usage_metadata", {"promptTokenCount": 3, "candidatesTokenCount": 4}, (3, 4)),
+        ("tokens", {"input": 3, "output": 4}, (3, 4)),
+        ("usage", {"tokens_evaluated": 3, "tokens_predicted": 4}, (3, 4)),
+        ("usage", {"input_token_count": 3, "generated_token_count": 4}, (3, 4)),
+        # OpenAI counts cached tokens within the input, Anthropic beside it.
+        ("usage", {"prompt_tokens": 100, "prompt_tokens_details": OPENAI_CACHED}, (100, None)),
+        ("usage", {"input_tokens": 100, "input_tokens_details": OPENAI_CACHED}, (100, None)),
+        ("usage", {"input_tokens": 10, "output_tokens": 3} | CLAUDE_CACHED, (100, 3)),
     ],
 )
-def test_the_usage_beside_an_answer_is_read_in_any_client_s_words(
-    name: str, usage: dict[str, int]
+def test_usage_is_read_in_any_client_s_words(
+    name: str, usage: dict[str, Any], tokens: tuple[int, int | None]
 ) -> None:
-    """Of a dictionary of the handler's own, and where it is annotated."""
-    returned, _ = build(call_of(answer={"answer": "A", name: usage}))
-    annotated, _ = build(call_of(facts={"usage": usage}))
-    for made in (returned, annotated):
-        assert made.usage is not None
-        assert (made.usage.input_tokens, made.usage.output_tokens) == (3, 4)
+    """Beside a message, in a dictionary of the handler's own, and where it is annotated. A cached
+    token counts once, as the GenAI conventions ask.
+    """
+    calls = [
+        call_of(answer={"role": "assistant", "content": "A", "usage": usage}),
+        call_of(answer={"answer": "A", name: usage}),
+        call_of(facts={"usage": usage}),
+    ]
+    for call in calls:
+        built, _ = build(call)
+        assert built.usage is not None
+        assert (built.usage.input_tokens, built.usage.output_tokens) == tokens
 
 
 def test_numbers_that_are_no_usage_are_none() -> None:

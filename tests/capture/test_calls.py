@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import ast
-import collections
 import dataclasses
-import enum
 import functools
 import gc
 import json
 import pathlib
 import sys
-import types
 import weakref
 from collections.abc import Callable
-from datetime import datetime, tzinfo
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from agenteval_otel import capture
 from agenteval_otel.capture.calls import Arguments
-from agenteval_otel.capture.detached import READ, Detached, take
+from agenteval_otel.capture.detached import READ, take
 
 
 class Agent:
@@ -41,13 +36,6 @@ def keyword_only(user: str, *, question: str = "") -> None: ...
 def variadic(*parts: str, **rest: str) -> None: ...
 def keywords(**rest: str) -> None: ...
 def positional_only(text: str, /, other: str = "") -> None: ...
-def by_user(user_id: str, q: str) -> None: ...
-def in_session(session_id: str, msg: str) -> None: ...
-def of_database(db: Any, user_question: str) -> None: ...
-def of_tenant(tenant: str, chatInput: str) -> None: ...
-def by_model(model: str, user_query: str) -> None: ...
-def of_many(k: int, utterance: str) -> None: ...
-def with_context(ctx: Any, body: str) -> None: ...
 def ids_alone(order_id: str, customer: str) -> None: ...
 def two_unknown(one: Any, other: Any) -> None: ...
 def counted(count: int, remark: str) -> None: ...
@@ -73,13 +61,13 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], Any]] = [
     (Agent(), ("hi",), {}, "hi"),
     (functools.partial(named, "ann"), ("hi",), {}, "hi"),
     (max, ("hi",), {}, "hi"),
-    (by_user, ("u-17", "hi"), {}, "hi"),
-    (in_session, ("s-1", "hi"), {}, "hi"),
-    (of_database, (object(), "hi"), {}, "hi"),
-    (of_tenant, ("acme", "hi"), {}, "hi"),
-    (by_model, ("m", "hi"), {}, "hi"),
-    (of_many, (3, "hi"), {}, "hi"),
-    (with_context, (object(), "hi"), {}, "hi"),
+    (lambda user_id, q: None, ("u-17", "hi"), {}, "hi"),
+    (lambda session_id, msg: None, ("s-1", "hi"), {}, "hi"),
+    (lambda db, user_question: None, (object(), "hi"), {}, "hi"),
+    (lambda tenant, chatInput: None, ("acme", "hi"), {}, "hi"),
+    (lambda model, user_query: None, ("m", "hi"), {}, "hi"),
+    (lambda k, utterance: None, (3, "hi"), {}, "hi"),
+    (lambda ctx, body: None, (object(), "hi"), {}, "hi"),
     (ids_alone, ("o-1", "c-1"), {}, None),
     (ids_alone, (), {"order_id": "o-1"}, None),
     (two_unknown, (3, "hi"), {}, "hi"),
@@ -128,52 +116,6 @@ def test_the_conversation_is_found(function: Any, args: Any, kwargs: Any, expect
     configuration.
     """
     assert Arguments(function).conversation(args, kwargs) == expected
-
-
-class Level(enum.IntEnum):
-    HIGH = 3
-
-
-class Shade(enum.Enum):
-    DARK = "dark"
-
-
-class Own(tzinfo):
-    def utcoffset(self, moment: Any) -> Any:
-        raise RuntimeError("touched")
-
-
-MOMENT = datetime(2026, 1, 2, 3, 4, 5)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (Level.HIGH, 3),
-        (Shade.DARK, "dark"),
-        (pathlib.PurePosixPath("/a/b"), "/a/b"),
-        (bytearray(b"ab"), b"ab"),
-        (MOMENT, MOMENT),
-        (MOMENT.replace(tzinfo=Own()), MOMENT),
-        (ID, ID),
-        (Decimal("1.5"), Decimal("1.5")),
-        (collections.OrderedDict(a=1), {"a": 1}),
-        (types.SimpleNamespace(a=1), {"a": 1}),
-        (
-            {Shade.DARK: 1, Level.HIGH: 2, ("a", 1): 3, None: 4},
-            {"dark": 1, 3: 2, ("a", 1): 3, None: 4},
-        ),
-    ],
-    ids=lambda value: type(value).__name__,
-)
-def test_values_of_other_types_become_plain(value: Any, expected: Any) -> None:
-    """Members of enumerations, paths, times and classes made of plain types are taken as plain
-    values.
-    """
-    taken = take(value).value
-    if isinstance(taken, Detached):
-        taken = taken.fields
-    assert (taken, type(taken)) == (expected, type(expected))
 
 
 @dataclasses.dataclass(slots=True)
@@ -308,6 +250,7 @@ anything = st.recursive(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(anything)
 def test_any_plain_value_is_taken_as_it_is(value: Any) -> None:
     """A plain value of ordinary size comes back equal and whole, with an estimate above zero."""

@@ -161,7 +161,7 @@ def test_damage_in_every_place(dumps: dict[str, Any], name: str) -> None:
     """Each field and item is left out, replaced by every wrong type, and cut short, one at a time."""
     value = dumps[name]
     result = list(places(value))
-    for place in result if len(result) < 120 else result[:: len(result) // 60]:
+    for place in result if len(result) < 80 else result[:: len(result) // 40]:
         for broken in damaged(value, place):
             check(captured(broken), broken)
 

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
-
-os.environ.update(LANGSMITH_TRACING="false", LANGCHAIN_TRACING_V2="false")
-
-from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
-from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
 
 from agenteval_otel.testing import ModelServer
 from tests.capture.support import (
@@ -28,7 +18,6 @@ from tests.capture.support import (
     WEATHER,
     facts_of,
     history_of,
-    passed_on,
     returned,
     streamed,
 )
@@ -44,15 +33,17 @@ ANSWERED = (
 STATE: Any = {"messages": [("system", "Be nice."), ("user", "How is the weather?")]}
 
 
-@tool
-def weather(city: str) -> str:
-    """The weather of a city."""
-    return f"sunny in {city}"
+@pytest.fixture(autouse=True)
+def _no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LANGSMITH_TRACING", "LANGCHAIN_TRACING_V2"):
+        monkeypatch.setenv(name, "false")
 
 
 @contextlib.contextmanager
-def chat(*replies: Any) -> Iterator[Callable[..., ChatOpenAI]]:
+def chat(*replies: Any) -> Iterator[Callable[..., Any]]:
     """Makes chat models that ask a model server, with a client that is closed at the end."""
+    from langchain_openai import ChatOpenAI  # not at collection: it takes a second
+
     with ModelServer(replies) as server, httpx.Client() as client:
         yield functools.partial(
             ChatOpenAI,
@@ -65,29 +56,38 @@ def chat(*replies: Any) -> Iterator[Callable[..., ChatOpenAI]]:
 
 
 @pytest.fixture
-def made() -> Iterator[Callable[..., ChatOpenAI]]:
+def made() -> Iterator[Callable[..., Any]]:
     with chat(CALLING) as make:
         yield make
 
 
 @pytest.fixture
 def agent() -> Iterator[Any]:
-    with chat(*[CALLING, ANSWER] * 4) as make:
-        yield graph(make().bind_tools([weather]))
+    """A graph of a model and a tool."""
+    from langchain_core.tools import tool
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode, tools_condition
 
+    @tool
+    def weather(city: str) -> str:
+        """The weather of a city."""
+        return f"sunny in {city}"
 
-def graph(model: Any) -> Any:
-    builder = StateGraph(MessagesState)
-    builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
-    builder.add_node("tools", ToolNode([weather]))
-    builder.add_edge(START, "agent")
-    builder.add_conditional_edges("agent", tools_condition)
-    builder.add_edge("tools", "agent")
-    return builder.compile()
+    with chat(CALLING, ANSWER, CALLING, ANSWER) as make:
+        model = make().bind_tools([weather])
+        builder = StateGraph(MessagesState)
+        builder.add_node("agent", lambda state: {"messages": [model.invoke(state["messages"])]})
+        builder.add_node("tools", ToolNode([weather]))
+        builder.add_edge(START, "agent")
+        builder.add_conditional_edges("agent", tools_condition)
+        builder.add_edge("tools", "agent")
+        yield builder.compile()
 
 
 def test_a_history_of_dictionaries() -> None:
     """`messages_to_dict` puts a message's fields below `data`."""
+    from langchain_core.messages import AIMessage, HumanMessage, messages_to_dict
+
     said = [
         HumanMessage("Hello."),
         AIMessage("", tool_calls=[{"name": "weather", "args": {}, "id": "a"}]),
@@ -156,6 +156,8 @@ def test_a_graphs_state(agent: Any) -> None:
 
 def test_a_second_question_has_only_its_own_calls(agent: Any) -> None:
     """Calls and usage of earlier turns belong to earlier answers; they stand in the history."""
+    from langchain_core.messages import AIMessage, HumanMessage
+
     state = agent.invoke(STATE)
     later = [*state["messages"], HumanMessage("And tomorrow?"), AIMessage("Rain.")]
     captured = returned({"messages": later}, prompt=later[:-1])
@@ -184,9 +186,3 @@ def test_a_stream_of_subgraphs_and_of_the_second_form(agent: Any) -> None:
         for update in agent.stream(STATE, stream_mode="updates")
     ]
     assert facts_of(streamed(typed)) == ANSWERED
-
-
-def test_an_async_graph(agent: Any) -> None:
-    """The async stream is the same."""
-    assert facts_of(passed_on(lambda: agent.astream(STATE, stream_mode="messages"))) == ANSWERED
-    assert facts_of(returned(asyncio.run(agent.ainvoke(STATE)))) == ANSWERED

@@ -1,11 +1,13 @@
-"""What LiteLLM gives, captured by its shape; in a process of its own, because importing it is slow
-and not quiet.
+"""What LiteLLM gives, captured by its shape; in a process of its own, because importing it takes
+five seconds and is not quiet. The unit ring reads its recording.
 """
 
 from __future__ import annotations
 
 import json
 from typing import Any
+
+import pytest
 
 from tests.capture.support import LOOK, WEATHER
 from tests.promises.programs import run_program
@@ -29,6 +31,7 @@ PROGRAM = """
 """
 
 
+@pytest.mark.slow
 def test_responses_and_chunks() -> None:
     """Responses, chunks and their dumps tell the same, whichever provider is behind them."""
     done = run_program(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agenteval_otel.capture.reasons import CaptureError
-from tests.capture.support import facts_of, read_chunks, returned, streamed
+from tests.capture.support import facts_of, returned, streamed
 
 TEXT = "Grüße, 天气 good."
 CALL = [("weather", {"city": "Oslo"}, None)]
@@ -142,158 +140,36 @@ GEMINI = {
     "modelVersion": "gemini-x",
     "responseId": "r",
 }
-CONVERSE = {
-    "output": {
-        "message": {
-            "role": "assistant",
-            "content": [
-                {"text": TEXT},
-                {"toolUse": {"toolUseId": "c", "name": "weather", "input": {"city": "Oslo"}}},
-            ],
-        }
-    },
-    "stopReason": "tool_use",
-    "usage": {"inputTokens": 3, "outputTokens": 6},
-}
-OLLAMA = {
-    "model": "m",
-    "message": {"role": "assistant", "content": TEXT},
-    "done": True,
-    "done_reason": "stop",
-    "prompt_eval_count": 3,
-    "eval_count": 6,
-}
-COHERE = {
-    "id": "r",
-    "message": {"role": "assistant", "content": [{"type": "text", "text": TEXT}]},
-    "finish_reason": "COMPLETE",
-    "usage": {"tokens": {"input_tokens": 3.0, "output_tokens": 6.0}},
-}
-CREW = SimpleNamespace(
-    raw=TEXT,
-    json_dict=None,
-    tasks_output=[],
-    token_usage=SimpleNamespace(prompt_tokens=3, completion_tokens=6),
-)
-AUTOGEN = SimpleNamespace(
-    messages=[
-        SimpleNamespace(type="TextMessage", source="user", content="When?"),
-        SimpleNamespace(type="ThoughtEvent", source="clerk", content="hidden"),
-        SimpleNamespace(type="TextMessage", source="clerk", content=TEXT),
-    ],
-    stop_reason="x",
-)
-STRANDS = SimpleNamespace(
-    message={"role": "assistant", "content": [{"text": TEXT}]},
-    stop_reason="end_turn",
-    metrics=SimpleNamespace(accumulated_usage={"inputTokens": 3, "outputTokens": 6}),
-)
 
 
-@pytest.mark.parametrize(
-    ("answer", "expected"),
-    [
-        (GEMINI, (TEXT, CALL, (3, 6), "gemini-x", "STOP")),
-        (CONVERSE, (TEXT, CALL, (3, 6), None, "tool_use")),
-        (OLLAMA, (TEXT, None, (3, 6), "m", "stop")),
-        (COHERE, (TEXT, None, (3, 6), None, "COMPLETE")),
-        (CREW, (TEXT, None, (3, 6), None, None)),
-        (AUTOGEN, (TEXT, None, None, None, None)),
-        (STRANDS, (TEXT, None, (3, 6), None, "end_turn")),
-        ({"llm": {"replies": [TEXT], "meta": [{"model": "m"}]}}, (TEXT, None, None, "m", None)),
-        ((TEXT, ["source"]), (TEXT, None, None, None, None)),
-    ],
-    ids=[
-        "gemini",
-        "bedrock",
-        "ollama",
-        "cohere",
-        "crewai",
-        "autogen",
-        "strands",
-        "haystack",
-        "tuple",
-    ],
-)
-def test_answers_of_further_clients(answer: Any, expected: tuple[Any, ...]) -> None:
-    """Text without thoughts, calls, tokens, model and finish reason, as each client names them."""
-    assert facts_of(returned(answer)) == expected
+def test_an_answer_of_gemini_as_its_service_sends_it() -> None:
+    """Its JSON tells what the client's objects do, whole and in pieces."""
+    expected = (TEXT, CALL, (3, 6), "gemini-x", "STOP")
+    assert facts_of(returned(GEMINI)) == expected
+    begun = {"candidates": [{"content": {"parts": [{"text": "Well: "}]}}], "responseId": "r"}
+    assert facts_of(streamed([begun, GEMINI])) == ("Well: " + TEXT, *expected[1:])
 
 
-def gemini_piece(text: str, **more: Any) -> dict[str, Any]:
-    return {"candidates": [{"content": {"parts": [{"text": text}]}, **more}], "responseId": "r"}
+def test_lines_of_ollama_as_its_service_sends_them() -> None:
+    """They tell text, tokens, model and finish reason."""
+    pieces = [*TEXT.partition(" "), ""]
+    lines: list[dict[str, Any]] = [
+        {"model": "m", "message": {"role": "assistant", "content": piece}, "done": False}
+        for piece in pieces
+    ]
+    lines[-1] |= {"done": True, "done_reason": "stop", "prompt_eval_count": 3, "eval_count": 6}
+    assert facts_of(streamed(ndjson(*lines))) == (TEXT, None, (3, 6), "m", "stop")
 
 
-@pytest.mark.parametrize(
-    ("chunks", "expected"),
-    [
-        (
-            [
-                gemini_piece("Grüße, "),
-                gemini_piece("天气 good.", finishReason="STOP")
-                | {"usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 6}},
-            ],
-            (TEXT, None, (3, 6), None, "STOP"),
-        ),
-        (
-            [
-                {"messageStart": {"role": "assistant"}},
-                {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": TEXT}}},
-                {
-                    "contentBlockStart": {
-                        "contentBlockIndex": 1,
-                        "start": {"toolUse": {"toolUseId": "c", "name": "weather"}},
-                    }
-                },
-                {
-                    "contentBlockDelta": {
-                        "contentBlockIndex": 1,
-                        "delta": {"toolUse": {"input": '{"city": "Oslo"}'}},
-                    }
-                },
-                {"contentBlockStop": {"contentBlockIndex": 1}},
-                {"messageStop": {"stopReason": "tool_use"}},
-                {"metadata": {"usage": {"inputTokens": 3, "outputTokens": 6}, "metrics": {}}},
-            ],
-            (TEXT, CALL, (3, 6), None, "tool_use"),
-        ),
-        (
-            ndjson(
-                {
-                    "model": "m",
-                    "message": {"role": "assistant", "content": "Grüße, "},
-                    "done": False,
-                },
-                {
-                    "model": "m",
-                    "message": {"role": "assistant", "content": "天气 good."},
-                    "done": False,
-                },
-                {**OLLAMA, "message": {"role": "assistant", "content": ""}},
-            ),
-            (TEXT, None, (3, 6), "m", "stop"),
-        ),
-        (
-            [
-                {"type": "message-start", "id": "r", "delta": {"message": {"role": "assistant"}}},
-                {"type": "tool-plan-delta", "delta": {"message": {"tool_plan": "hidden"}}},
-                {"type": "content-delta", "delta": {"message": {"content": {"text": TEXT}}}},
-                {
-                    "type": "message-end",
-                    "delta": {
-                        "finish_reason": "COMPLETE",
-                        "usage": {"tokens": {"input_tokens": 3, "output_tokens": 6}},
-                    },
-                },
-            ],
-            (TEXT, None, (3, 6), None, "COMPLETE"),
-        ),
-    ],
-    ids=["gemini", "bedrock", "ollama lines", "cohere"],
-)
-def test_streams_of_further_clients(chunks: list[Any], expected: tuple[Any, ...]) -> None:
-    """The same facts from the pieces."""
-    assert facts_of(streamed(chunks)) == expected
+def test_the_replies_of_a_haystack_generator_are_texts() -> None:
+    """They stand beside their metadata, under the name of the component."""
+    answer = {"llm": {"replies": [TEXT], "meta": [{"model": "m"}]}}
+    assert facts_of(returned(answer)) == (TEXT, None, None, "m", None)
+
+
+def test_the_first_of_a_tuple_is_the_answer() -> None:
+    """As a handler returns a text beside its sources."""
+    assert facts_of(returned((TEXT, ["source"]))) == (TEXT, None, None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -318,63 +194,10 @@ def test_what_grows_is_no_piece(chunks: list[Any], text: str) -> None:
     assert streamed(chunks).response == text
 
 
-@pytest.mark.parametrize(
-    "chunks",
-    [
-        [{"step": 1}, {"step": 2}],
-        [{"type": "reasoning", "text": "hm"}, {"type": "status", "text": "busy"}],
-        ["data: " + json.dumps({"type": "thinking", "text": "hm"}) + "\n\n"],
-    ],
-)
-def test_a_stream_that_is_not_understood_is_a_capture_error(chunks: list[Any]) -> None:
-    """Chunks of which none has a known form are not judged as their JSON."""
-    with pytest.raises(CaptureError, match="is understood"):
-        read_chunks(chunks)
-
-
 def test_json_lines_that_are_the_answer_stay_text() -> None:
     """Lines of JSON without a text of a known form are what the model was asked for."""
     lines = '{"sku": 7, "left": 3}\n{"sku": 8, "left": 0}\n'
     assert streamed([lines]).response == lines
-
-
-PROVIDER_ITEMS: Any = [
-    {"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "hours"}},
-    {"type": "mcp_call", "id": "m", "name": "stock", "arguments": '{"sku": 7}', "output": "3 left"},
-    {"type": "code_interpreter_call", "id": "c", "code": "1+1", "outputs": [{"logs": "2"}]},
-    {
-        "type": "message",
-        "role": "assistant",
-        "content": [{"type": "output_text", "text": TEXT}],
-    },
-]
-
-
-def test_tools_that_the_provider_runs_are_calls() -> None:
-    """Of the Responses API and of Anthropic, with arguments and results."""
-    captured = returned({"object": "response", "id": "r", "output": PROVIDER_ITEMS})
-    assert facts_of(captured)[:2] == (
-        TEXT,
-        [
-            ("web_search", {"type": "search", "query": "hours"}, None),
-            ("stock", {"sku": 7}, "3 left"),
-            ("code_interpreter", {"code": "1+1"}, [{"logs": "2"}]),
-        ],
-    )
-    content: Any = [
-        {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "hours"}},
-        {
-            "type": "web_search_tool_result",
-            "tool_use_id": "s",
-            "content": [{"url": "a", "type": "x"}],
-        },
-        {"type": "text", "text": TEXT},
-    ]
-    captured = returned({"role": "assistant", "type": "message", "content": content})
-    assert facts_of(captured)[:2] == (
-        TEXT,
-        [("web_search", {"query": "hours"}, [{"url": "a", "type": "x"}])],
-    )
 
 
 def test_messages_of_haystack_as_dictionaries() -> None:

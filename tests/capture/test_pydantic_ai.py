@@ -10,17 +10,6 @@ from typing import Any
 import openai
 import pytest
 from pydantic import BaseModel
-from pydantic_ai import Agent
-from pydantic_ai.messages import (
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.testing import ModelReply, ModelServer
@@ -44,16 +33,17 @@ ANSWERED = (
 )
 
 
-def with_agent(
-    replies: Any, work: Callable[[Agent[Any, Any]], Awaitable[Any]], **settings: Any
-) -> Any:
+def with_agent(replies: Any, work: Callable[[Any], Awaitable[Any]], **settings: Any) -> Any:
     """What the work gives that is done with an agent, whose client is closed before its loop is."""
+    from pydantic_ai import Agent  # not at collection: it takes a second
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
 
     async def open_and_close() -> Any:
         with ModelServer(replies) as server:
             async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="test") as client:
                 model = OpenAIChatModel("gpt-x", provider=OpenAIProvider(openai_client=client))
-                agent: Agent[Any, Any] = Agent(model, system_prompt="Be nice.", **settings)
+                agent: Any = Agent(model, system_prompt="Be nice.", **settings)
 
                 @agent.tool_plain
                 def weather(city: str) -> str:
@@ -68,11 +58,15 @@ def run(replies: Any = (CALLING, ANSWER), **settings: Any) -> Any:
     return with_agent(replies, lambda agent: agent.run("How is the weather?"), **settings)
 
 
-def test_a_runs_result() -> None:
+@pytest.fixture(scope="module")
+def result() -> Any:
+    return run(instructions="Be brief.")
+
+
+def test_a_runs_result(result: Any) -> None:
     """The result, its messages and their JSON tell text, calls with results, the run's usage, model
     and reason.
     """
-    result = run(instructions="Be brief.")
     messages = json.loads(result.all_messages_json())
     for answer in (result, result.all_messages(), messages, {"messages": result.all_messages()}):
         captured = returned(answer, prompt=None)
@@ -90,17 +84,17 @@ def test_a_runs_result() -> None:
     assert facts_of(returned(result.response)) == ("It is sunny.", None, (20, 4), "gpt-x", "stop")
 
 
-def test_messages_are_a_conversation() -> None:
+def test_messages_are_a_conversation(result: Any) -> None:
     """Messages of an earlier run, given as a history, are the history: instructions once, results
     with their calls.
     """
-    seen, earlier = Seen(), run(instructions="Be brief.").all_messages()
+    seen = Seen()
 
     @seen.monitor
     def handler(question: str, history: Any) -> str:
         return "Rain."
 
-    handler("And tomorrow?", history=earlier)
+    handler("And tomorrow?", history=result.all_messages())
     reported = [(item.role, item.content) for item in seen.last.message_history or ()]
     assert reported == [
         ("system", "Be brief."),
@@ -132,7 +126,7 @@ def test_a_runs_events() -> None:
     they know.
     """
 
-    async def collect(agent: Agent[Any, Any]) -> list[Any]:
+    async def collect(agent: Any) -> list[Any]:
         async with agent.run_stream_events("How is the weather?") as stream:
             return [event async for event in stream]
 
@@ -146,7 +140,7 @@ def test_a_stream_of_text_and_of_responses() -> None:
     stream is complete.
     """
 
-    async def collect(agent: Agent[Any, Any]) -> tuple[list[Any], list[Any], Any]:
+    async def collect(agent: Any) -> tuple[list[Any], list[Any], Any]:
         async with agent.run_stream("How is the weather?") as result:
             with pytest.raises(CaptureError, match="stream for its reader"):
                 read_answer(result)
@@ -167,6 +161,15 @@ def test_a_stream_of_text_and_of_responses() -> None:
 
 def test_a_tools_data_is_its_result() -> None:
     """Whole, although it has a field that reads like a message's text."""
+    from pydantic_ai.messages import (
+        ModelRequest,
+        ModelResponse,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+
     data = {"text": "sunny", "degrees": 20}
     messages = [
         ModelRequest([UserPromptPart("How is the weather?")]),

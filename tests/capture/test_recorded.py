@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -16,9 +15,7 @@ from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.detached import take
 from tests.capture.applications import LIBRARIES
 from tests.capture.recordings import FOLDER, Form, from_json, load, to_json
-from tests.mappers.support import NAMES, recording
 
-ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = {path.stem: load(path) for path in sorted(FOLDER.glob("*.json"))}
 FORMS = [(name, form) for name, recording in RECORDINGS.items() for form in recording.forms]
 
@@ -52,16 +49,12 @@ def test_the_facts_of_a_recording(name: str, form: str) -> None:
     assert facts_in(recorded) == recorded.facts
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_a_recording_says_its_libraries(name: str) -> None:
-    """Each recording is of a known application and holds the versions of its libraries."""
-    assert set(RECORDINGS[name].libraries) == set(LIBRARIES[name])
-    assert all(RECORDINGS[name].libraries.values())
-
-
-def test_every_application_is_recorded() -> None:
+def test_every_application_is_recorded_with_the_versions_of_its_libraries() -> None:
     """None of the recorder's applications lacks its recording."""
     assert set(RECORDINGS) == set(LIBRARIES)
+    for name, recorded in RECORDINGS.items():
+        assert set(recorded.libraries) == set(LIBRARIES[name])
+        assert all(recorded.libraries.values())
 
 
 def test_a_value_survives_its_recording() -> None:
@@ -72,37 +65,3 @@ def test_a_value_survives_its_recording() -> None:
     read = from_json(to_json(taken))
     assert (read.module, read.type_name, read.is_data) == ("types", "SimpleNamespace", True)
     assert read.fields["inner"].fields == {"data": value}
-
-
-def documented_clients() -> dict[str, list[str]]:
-    """The rows of the documentation's table of recorded clients, by the client's name."""
-    text = (ROOT / "docs/capture.md").read_text()
-    table = text.partition("<!-- generated: recorded_clients -->")[2].partition("<!--")[0]
-    rows = [line.split("|")[1:-1] for line in table.strip().splitlines()[2:]]
-    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
-
-
-def test_the_documentation_has_the_recorded_versions() -> None:
-    """Versions and forms of each client in the table are those of its recordings, and none lacks."""
-    documented = documented_clients()
-    clients = {recorded.client for recorded in RECORDINGS.values()}
-    assert clients <= set(documented)
-    for client, (versions, returned, streamed, later, spans) in documented.items():
-        of_client = [recorded for recorded in RECORDINGS.values() if recorded.client == client]
-        libraries = {
-            f"{name} {version}" for r in of_client for name, version in r.libraries.items()
-        }
-        assert set(filter(None, versions.split(", "))) == libraries
-        forms = {form for recorded in of_client for form in recorded.forms}
-        assert bool(returned) == any(form.startswith("returned") for form in forms)
-        assert bool(streamed) == any(form.startswith("streamed") for form in forms)
-        recorded_later = {form.split()[1] for form in forms if form.startswith("async")}
-        assert set(filter(None, later.split(", "))) == recorded_later
-        assert set(filter(None, spans.split(", "))) <= SPAN_LIBRARIES
-
-
-SPAN_LIBRARIES = {
-    f"{library} {version}"
-    for name in NAMES
-    for library, version in recording(name)["libraries"].items()
-}

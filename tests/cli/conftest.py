@@ -5,6 +5,7 @@ those that ask.
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,13 @@ class CommandLine:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self._capsys, self.out, self.err = folder, capsys, "", ""
 
-    def __call__(self, *arguments: object, code: int | None = 0) -> str:
-        """Run a command, which has to end with this exit code, None for any; gives what it printed."""
+    def __call__(self, command: str = "", *more: object, code: int | None = 0) -> str:
+        """Run a command as a shell would split it, and more words; return what it printed.
+
+        It has to end with this exit code; None is for any.
+        """
         try:
-            exit_code = main([*map(str, arguments)])
+            exit_code = main([*shlex.split(command), *map(str, more)])
         except SystemExit as error:  # of argparse
             exit_code = error.code
         self.out, self.err = self._capsys.readouterr()

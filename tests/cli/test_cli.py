@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -30,7 +29,7 @@ def test_the_help_lists_the_commands(cli: CommandLine, monkeypatch: pytest.Monke
     assert cli() == first
     monkeypatch.setattr(sys, "argv", ["agenteval-otel"])
     assert main() == 0
-    assert "--calls" in cli("demo", "--help")
+    assert "--calls" in cli("demo --help")
     assert cli("--version") == f"agenteval-otel {agenteval_otel.__version__}\n"
     assert re.match(r"\d+\.\d+", agenteval_otel.__version__)
 
@@ -63,7 +62,7 @@ def test_version_and_help_import_no_command() -> None:
 )
 def test_nothing_is_abbreviated(arguments: str, meant: str, cli: CommandLine) -> None:
     """An option that is new would change what an abbreviation means; the nearest name is suggested."""
-    assert cli(*arguments.split(), code=2) == ""
+    assert cli(arguments, code=2) == ""
     assert f"(did you mean {meant}?)" in cli.err
 
 
@@ -81,23 +80,18 @@ def test_completion_knows_commands_and_options(
 
 def test_no_text_refers_to_files_that_a_wheel_lacks(cli: CommandLine) -> None:
     """Neither the help, explanations and the schema, nor a message or docstring."""
-    texts = [
-        cli("schema"),
-        str(OUTCOMES),
-        str(FAILURES),
-        str(ERROR_TYPES),
-        *(cli(name, "--help") for name in COMMANDS),
-    ]
+    texts = [cli("schema"), str(OUTCOMES), str(FAILURES), str(ERROR_TYPES)]
+    texts += [cli(name, "--help") for name in COMMANDS]
     for file in Path(agenteval_otel.__file__).parent.rglob("*.py"):
+        text = file.read_text()
         # the files that it writes name the runbooks' place: --runbooks
-        if "provisioning" not in file.parts:
-            tree = ast.parse(file.read_text())
-            strings = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-            texts += [
-                value
-                for value in strings
-                if isinstance(value, str) and value != ast.get_docstring(tree, clean=False)
-            ]
+        if "provisioning" in file.parts or "docs/" not in text:
+            continue
+        tree = ast.parse(text)
+        own = ast.get_docstring(tree, clean=False)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != own:
+                texts.append(node.value)
     assert [found for text in texts for found in re.findall(r"\S*docs/\S+", text)] == []
 
 
@@ -105,44 +99,40 @@ def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
     """So are its comments. The workflow has commands that exist; what is there is kept, both or
     none are written.
     """
-    shown = cli("init", "--ci")
-    for line in ("wrote agenteval.yaml", "wrote .github/workflows/evaluation.yaml"):
-        assert line in shown
-    assert "Warnings" not in cli("check", "agenteval.yaml")
-    planned = cli("provision", "prometheus", "--settings", "agenteval.yaml")
+    written, workflow = Path("agenteval.yaml"), Path(".github/workflows/evaluation.yaml")
+    shown = cli("init --ci")
+    for file in (written, workflow):
+        assert f"wrote {file}" in shown
+    assert "Warnings" not in cli("check agenteval.yaml")
+    planned = cli("provision prometheus --settings agenteval.yaml")
     assert planned.count(": alerts on its objective of") == 4
     assert "no alert" not in planned
-    answers = cli.file(
+    cli.file(
         "answers.jsonl",
         '{"prompt": "Where is it?", "response": "On its way; reply here if not."}\n',
     )
-    workflow = yaml.safe_load((cli.folder / ".github/workflows/evaluation.yaml").read_text())
-    for step in workflow["jobs"]["evaluate"]["steps"]:
-        if step.get("run", "").startswith("agenteval-otel"):
-            cli(*step["run"].replace("tests/answers.jsonl", answers).split()[1:])
-    whole = re.sub(
-        r"^( *)# ( *(?:- |\w+:).*)",
-        r"\1\2",
-        (cli.folder / "agenteval.yaml").read_text(),
-        flags=re.MULTILINE,
-    )
-    whole = whole.replace("  - myapp.quality:names_the_price\n", "").replace(
-        "storage: [console]\n", ""
-    )
-    shown = cli("check", cli.file("whole.yaml", whole))
+    for step in yaml.safe_load(workflow.read_text())["jobs"]["evaluate"]["steps"]:
+        program, _, words = step.get("run", "").partition(" ")
+        if program == "agenteval-otel":
+            cli(words.replace("tests/answers.jsonl", "answers.jsonl"))
+    whole = re.sub(r"^( *)# ( *(?:- |\w+:).*)", r"\1\2", written.read_text(), flags=re.MULTILINE)
+    for line in ("  - myapp.quality:names_the_price\n", "storage: [console]\n"):
+        whole = whole.replace(line, "")
+    cli.file("whole.yaml", whole)
+    shown = cli("check whole.yaml")
     for line in (
         "support: 100 %",
         "LLMJudge [async, at most 10 % of all]: helpful",
         "sqlite: agenteval.db",
     ):
         assert line in shown
-    cli.file("agenteval.yaml", "mine")
-    (cli.folder / ".github/workflows/evaluation.yaml").unlink()
-    cli("init", "--ci", code=2)
+    written.write_text("mine")
+    workflow.unlink()
+    cli("init --ci", code=2)
     assert "agenteval.yaml: exists, and nothing was written; --force overwrites it" in cli.err
-    assert not (cli.folder / ".github/workflows/evaluation.yaml").exists()
-    cli("init", "--force")
-    cli("init", "settings.toml", code=2)
+    assert not workflow.exists()
+    cli("init --force")
+    cli("init settings.toml", code=2)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +157,7 @@ def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
 )
 def test_wrong_use_is_2(arguments: str, cli: CommandLine) -> None:
     """Standard error shows the usage for an unknown command or option, or a wrong value."""
-    assert cli(*arguments.split(), code=2) == ""
+    assert cli(arguments, code=2) == ""
     assert "usage: agenteval-otel" in cli.err
 
 
@@ -196,33 +186,33 @@ def test_errors_have_exit_codes(
     assert ("Traceback" in cli.err) is isinstance(error, KeyError)
 
 
-@pytest.mark.parametrize(
-    "command", ["--help", "schema", "evaluate a.jsonl --settings settings.json"]
-)
+@pytest.mark.parametrize("command", ["--help", "completion bash", "evaluate a.jsonl"])
 def test_a_closed_output_ends_it_quietly(cli: CommandLine, command: str) -> None:
     """1 where the reader left (`| head`), as Python advises; 0 where there was no output from the
     start (`>&-`).
     """
     cli.file("a.jsonl", '{"response": "a"}')
-    cli.file("settings.json", '{"evaluators": ["ResponseHealth"]}')
     line = f'"{sys.executable}" -m agenteval_otel {command}'
+    script = f"{line}; echo $? >left; {line} >&-; echo $? >closed"
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
     reader, writer = os.pipe()
     os.close(reader)
-    run: dict[str, Any] = {
-        "stderr": subprocess.PIPE,
-        "env": {**os.environ, "PYTHONUNBUFFERED": ""},
-        "timeout": 60,
-    }
     with open(writer, "wb") as pipe:
-        left = subprocess.run(["sh", "-c", line], stdout=pipe, check=False, **run)
-    closed = subprocess.run(["sh", "-c", f"{line} >&-"], check=False, **run)
-    assert [left.returncode, closed.returncode] == [1, 0]
-    assert [b"Error" in ended.stderr for ended in (left, closed)] == [False, False]
+        ended = subprocess.run(
+            ["sh", "-c", script],
+            stdout=pipe,
+            stderr=subprocess.PIPE,
+            env=environment,
+            check=True,
+            timeout=60,
+        )
+    assert [Path(name).read_text() for name in ("left", "closed")] == ["1\n", "0\n"]
+    assert b"Error" not in ended.stderr
 
 
 def test_pages_of_a_missing_file_and_on_a_taken_port(cli: CommandLine) -> None:
     """What is not there is not made; the error says how to go on."""
-    cli("ui", "nope.db", code=2)
+    cli("ui nope.db", code=2)
     assert "there is no nope.db" in cli.err
     assert "agenteval-otel demo --storage agenteval.db" in cli.err
     assert not list(Path().iterdir())

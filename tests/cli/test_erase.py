@@ -37,12 +37,16 @@ def port() -> int:
         return int(listener.getsockname()[1])
 
 
-@pytest.fixture
-def settings(cli: CommandLine, port: int) -> str:
+@pytest.fixture(autouse=True)
+def _stored(cli: CommandLine, port: int) -> None:
+    """Two answers in a file and in a database, and the settings that name these."""
     cli.file("truth.csv", "UserPrompt,ExpectedOutput,Category,Module\nq,a,,\n")
     for storage in providers(cli.folder):
         save(storage, answer("c-1"), answer("c-2", text="kept"))
-    return str(cli.settings(SETTINGS.format(folder=cli.folder, port=port)))
+    cli.settings(SETTINGS.format(folder=cli.folder, port=port))
+
+
+ERASE = "erase --settings settings.yaml --conversation c-1"
 
 
 def providers(folder: Path) -> tuple[Any, ...]:
@@ -59,13 +63,12 @@ def files_with(folder: Path, text: str = CANARY) -> list[str]:
     )
 
 
-def test_a_dry_run_counts_and_yes_erases(cli: CommandLine, settings: str) -> None:
+def test_a_dry_run_counts_and_yes_erases(cli: CommandLine) -> None:
     """Places with their counts; and by name what cannot be reached."""
-    arguments = ("erase", "--conversation", "c-1", "--settings", settings)
-    cli(*arguments, "--dry-run")
+    cli(f"{ERASE} --dry-run")
     assert f"{cli.folder}/results.jsonl: 1\n" in cli.out
     assert "results.db" in "".join(files_with(cli.folder))
-    cli(*arguments, "--yes")
+    cli(f"{ERASE} --yes")
     assert cli.out.count(": 1\n") == 2
     for name in (
         "http://collector:4317",
@@ -79,79 +82,70 @@ def test_a_dry_run_counts_and_yes_erases(cli: CommandLine, settings: str) -> Non
     assert len(files_with(cli.folder, "kept")) == 2
 
 
-def test_without_a_terminal_nothing_is_erased_unasked(cli: CommandLine, settings: str) -> None:
+def test_without_a_terminal_nothing_is_erased_unasked(cli: CommandLine) -> None:
     """It counts, and names the two options."""
-    cli("erase", "--conversation", "c-1", "--settings", settings, code=2)
+    cli(ERASE, code=2)
     assert "--dry-run counts, --yes erases" in cli.err
     assert len(files_with(cli.folder)) == 2
 
 
-@pytest.mark.parametrize(("reply", "code", "left"), [("y\n", 0, 0), ("\n", 1, 2), ("no\n", 1, 2)])
+@pytest.mark.parametrize(("reply", "code", "left"), [("y", 0, 0), ("", 1, 2), ("no", 1, 2)])
 def test_a_terminal_is_asked(
-    cli: CommandLine,
-    settings: str,
-    monkeypatch: pytest.MonkeyPatch,
-    reply: str,
-    code: int,
-    left: int,
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch, reply: str, code: int, left: int
 ) -> None:
     """Only yes is yes."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda _: reply.strip())
-    cli("erase", "--conversation", "c-1", "--settings", settings, code=code)
+    monkeypatch.setattr("builtins.input", lambda _: reply)
+    cli(ERASE, code=code)
     assert len(files_with(cli.folder)) == left
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "message"),
     [
-        ((), "one of the arguments"),
-        (("--user", "a", "--before", "2026-01-01"), "not allowed with"),
-        (("--before", "soon"), "2026-05-01"),
-        (("--conversation", " "), "expected text"),
+        ("", "one of the arguments"),
+        ("--user a --before 2026-01-01", "not allowed with"),
+        ("--before soon", "2026-05-01"),
+        ("--conversation ' '", "expected text"),
     ],
 )
-def test_what_is_asked_for_is_named(
-    cli: CommandLine, arguments: tuple[str, ...], message: str
-) -> None:
+def test_what_is_asked_for_is_named(cli: CommandLine, options: str, message: str) -> None:
     """One of three, in a form that can be read."""
-    cli("erase", *arguments, "--yes", code=2)
+    cli(f"erase {options} --yes", code=2)
     assert message in cli.err
 
 
-def test_an_id_that_redaction_has_changed_is_refused_by_name(
-    cli: CommandLine, settings: str
-) -> None:
+def test_an_id_that_redaction_has_changed_is_refused_by_name(cli: CommandLine) -> None:
     """Everybody's e-mail address is stored alike: no other person's results are touched."""
     for storage in providers(cli.folder):
         save(storage, answer("[EMAIL]", user="ann"), answer("[EMAIL]", user="bob", text="of bob"))
-    cli("erase", "--conversation", "ann@mail.example", "--settings", settings, "--yes", code=1)
+    erase = "erase --settings settings.yaml --yes"
+    cli(f"{erase} --conversation ann@mail.example", code=1)
     assert "only --before" in cli.out
     assert "of bob" in (cli.folder / "results.jsonl").read_text()
-    cli("erase", "--user", "ann", "--settings", settings, "--yes")
+    cli(f"{erase} --user ann")
     left = [value.model_dump_json() for value in stored(providers(cli.folder)[1])]
     assert ["of bob" in text for text in left].count(True) == 1
 
 
-def test_verdicts_of_judges_go(cli: CommandLine, settings: str) -> None:
+def test_verdicts_of_judges_go(cli: CommandLine) -> None:
     """They quote answers and name nobody: the file is emptied."""
     path = cli.folder / "verdicts.db"
     cache = VerdictCache(CacheSettings(path=path))
     cache.put("key", Verdict(answer={"reasoning": CANARY}, raw=CANARY, model="m"))
     assert asyncio.run(cache.get("key")) is not None
     cache.store.close()  # type: ignore[union-attr]
-    text = Path(settings).read_text()
+    text = Path("settings.yaml").read_text()
     judge = f"{{type: anthropic, model: m, cache: {{path: {path}}}}}"
-    cli.file("with-judge.yaml", f"{text}\nevaluators: [{{type: Coherence, judge: {judge}}}]\n")
-    cli("erase", "--conversation", "c-1", "--settings", cli.folder / "with-judge.yaml", "--yes")
+    cli.settings(f"{text}\nevaluators: [{{type: Coherence, judge: {judge}}}]\n")
+    cli(f"{ERASE} --yes")
     assert "verdicts.db (verdicts of judges): 1" in cli.out
     assert "models that judged (anthropic:m)" in cli.out
     assert files_with(cli.folder) == []
 
 
-def test_the_journal_of_a_sidecar_that_does_not_run(cli: CommandLine, settings: str) -> None:
+def test_the_journal_of_a_sidecar_that_does_not_run(cli: CommandLine) -> None:
     """The person's traces go from its requests; others, and numbers, stay."""
-    messages = OtlpMessages("trace")
     requests = [
         request_of((1, "c-1"), (1, None), (2, "c-2")),
         request_of((1, None)),
@@ -160,21 +154,18 @@ def test_the_journal_of_a_sidecar_that_does_not_run(cli: CommandLine, settings: 
     journal = Journal(cli.folder / "journal", 2**30)
     numbers = [journal.write(TRACES, request) for request in requests]
     journal.close()
-    cli("erase", "--conversation", "c-1", "--settings", settings, "--yes")
+    cli(f"{ERASE} --yes")
     assert "journal (journal of the sidecar): 1" in cli.out
     journal = Journal(cli.folder / "journal", 2**30)
-    left = [
-        (entry.number, sorted(trace for trace, _ in traces_of(messages, entry.data)))
-        for entry in journal.left()
-    ]
+    left = [(entry.number, traces_of(entry.data)) for entry in journal.left()]
     journal.close()
     assert left == [(numbers[0], [2]), (numbers[1], []), (numbers[2], [3])]
 
 
-def traces_of(messages: OtlpMessages, data: bytes) -> list[tuple[int, int]]:
-    request = messages.request.FromString(data)
+def traces_of(data: bytes) -> list[int]:
+    request = OtlpMessages("trace").request.FromString(data)
     return [
-        (int.from_bytes(span.trace_id), int.from_bytes(span.span_id))
+        int.from_bytes(span.trace_id)
         for group in request.resource_spans
         for scope in group.scope_spans
         for span in scope.spans
@@ -182,13 +173,13 @@ def traces_of(messages: OtlpMessages, data: bytes) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("place", ["results.db", "results.jsonl"])
-def test_what_was_not_erased_can_be_evaluated(place: str, settings: str, cli: CommandLine) -> None:
+def test_what_was_not_erased_can_be_evaluated(place: str, cli: CommandLine) -> None:
     """Stored results whose answers were erased are left out and counted; they are no error."""
-    cli("erase", "--settings", settings, "--conversation", "c-1", "--yes", code=None)
-    cli("evaluate", place, code=0)
+    cli(f"{ERASE} --yes", code=None)
+    cli(f"evaluate {place}")
     assert "left out: 1 result whose answers were erased" in cli.err
     assert "1 input from" in cli.out + cli.err
-    cli("erase", "--settings", settings, "--conversation", "c-2", "--yes", code=None)
-    cli("evaluate", place, code=2)
+    cli("erase --settings settings.yaml --conversation c-2 --yes", code=None)
+    cli(f"evaluate {place}", code=2)
     assert "left out: 2 results whose answers were erased" in cli.err
     assert "no inputs in" in cli.err

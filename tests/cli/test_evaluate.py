@@ -51,35 +51,39 @@ class Says(CriterionEvaluator, type="EvaluateTestSays"):
 
 
 class Evaluate:
-    """The command, in a folder of its own."""
+    """The command, in a folder with answers and with settings that have `Says`."""
 
     def __init__(self, cli: CommandLine) -> None:
         self.cli, self.folder, self.file = cli, cli.folder, cli.file
+        self.settings()
 
-    def __call__(self, *arguments: str, code: int = 0) -> str:
-        return self.cli("evaluate", *arguments, code=code)
+    def __call__(self, words: str, code: int = 0) -> str:
+        return self.cli(f"evaluate {words}", code=code)
 
     @property
     def err(self) -> str:
         return self.cli.err
 
-    def lines(self, name: str, inputs: list[Any]) -> str:
-        """A JSONL file of these inputs."""
-        return self.file(name, "".join(json.dumps(fields) + "\n" for fields in inputs))
+    def lines(self, name: str, *inputs: Any) -> None:
+        """Write a JSONL file of these inputs."""
+        self.file(name, "".join(json.dumps(fields) + "\n" for fields in inputs))
 
-    def says(self, *words: str) -> str:
-        """A JSONL file of answers that `Says` scores."""
-        return self.lines("says.jsonl", [{"response": word} for word in words])
+    def says(self, *words: str) -> None:
+        """Write a JSONL file of answers that `Says` scores."""
+        self.lines("says.jsonl", *({"response": word} for word in words))
 
-    def settings(self, **fields: Any) -> str:
-        """A settings file, with `Says` where it names no evaluators."""
-        return self.file(
-            "settings.json", json.dumps({"evaluators": [{"type": "EvaluateTestSays"}], **fields})
-        )
+    def settings(self, **fields: Any) -> None:
+        """Write a settings file, with `Says` where it names no evaluators."""
+        self.lines("settings.json", {"evaluators": [{"type": "EvaluateTestSays"}], **fields})
 
-    def report(self, *arguments: str, code: int = 0) -> dict[str, Any]:
-        """The report as JSON."""
-        return json.loads(self(*arguments, "--report", "json", code=code))
+    def answers(self, *words: str, options: str = "", code: int = 0) -> str:
+        """Evaluate these answers by the settings; return what is printed."""
+        self.says(*words)
+        return self(f"says.jsonl --settings settings.json {options}", code)
+
+    def report(self, words: str = "says.jsonl --settings settings.json", code: int = 0) -> Any:
+        """Return the report as JSON."""
+        return json.loads(self(f"{words} --report json", code))
 
 
 @pytest.fixture
@@ -89,7 +93,8 @@ def evaluate(cli: CommandLine) -> Evaluate:
 
 def test_without_settings_answers_are_checked_for_their_health(evaluate: Evaluate) -> None:
     """A file of answers is enough; the table is all that is printed."""
-    shown = evaluate(evaluate.says("It is due on Tuesday.", "", "I'm sorry, no."))
+    evaluate.says("It is due on Tuesday.", "", "I'm sorry, no.")
+    shown = evaluate("says.jsonl")
     assert shown.startswith("3 inputs from says.jsonl in ")
     assert "response_health" in shown
     assert evaluate.err == ""
@@ -101,32 +106,30 @@ def test_settings_profile_agent_and_environment_choose_the_evaluators(
     """Evaluators and criteria are those of the live answers, also where AGENTEVAL_SETTINGS names
     the file.
     """
-    path = evaluate.settings(
+    evaluate.settings(
         criteria={"default": [{"name": "says", "objective": 0.9}]},
         profiles={"strict": {"evaluators": [{"type": "EvaluateTestSays", "threshold": 0.9}]}},
         agents={"support": {"evaluators": ["ResponseHealth"]}},
     )
-    answers = evaluate.says("1", "0.8", "0.6")
-    assert evaluate.report(answers, "--settings", path)["criteria"][0]["pass_rate"]["mean"] == 1
-    strict = evaluate.report(answers, "--settings", path, "--profile", "strict", code=1)
+    evaluate.says("1", "0.8", "0.6")
+    run = "says.jsonl --settings settings.json"
+    assert evaluate.report(run)["criteria"][0]["pass_rate"]["mean"] == 1
+    strict = evaluate.report(f"{run} --profile strict", code=1)
     assert strict["criteria"][0]["pass_rate"]["mean"] == pytest.approx(1 / 3)
-    agent = evaluate.report(answers, "--settings", path, "--agent", "support")
+    agent = evaluate.report(f"{run} --agent support")
     assert [criterion["name"] for criterion in agent["criteria"]] == ["response_health"]
-    monkeypatch.setenv("AGENTEVAL_SETTINGS", path)
-    assert evaluate.report(answers)["criteria"][0]["name"] == "says"
+    monkeypatch.setenv("AGENTEVAL_SETTINGS", "settings.json")
+    assert evaluate.report("says.jsonl")["criteria"][0]["name"] == "says"
 
 
 def test_a_run_configuration_of_agentdock_runs_unchanged(evaluate: Evaluate) -> None:
     """The criteria come from the input, and the results have AgentDock's JSON form."""
-    config = evaluate.file(
-        "run.json", json.dumps({"evaluatorConfigs": [LENGTH], "metadata": {"suite": "x"}})
-    )
+    evaluate.lines("run.json", {"evaluatorConfigs": [LENGTH], "metadata": {"suite": "x"}})
     criteria = [{"name": "short", "description": "d", "scale": "likert5", "weight": 2}]
-    answers = evaluate.lines(
-        "in.jsonl", [{"response": "A good one", "agentId": "a1", "criteria": criteria}]
-    )
+    answer = {"response": "A good one", "agentId": "a1", "criteria": criteria}
+    evaluate.lines("in.jsonl", answer)
     form = json.loads(
-        evaluate(answers, "--settings", config, "--results", "-", "--results-format", "agentdock")
+        evaluate("in.jsonl --settings run.json --results - --results-format agentdock")
     )
     assert form["overallScore"] == 1
     (result,) = form["results"]
@@ -145,55 +148,34 @@ def test_an_unscored_criterion_is_named_once(evaluate: Evaluate) -> None:
     """Standard error names it, with the nearest match, for a settings file and for a run
     configuration.
     """
-    answers = evaluate.says("1", "0", "1")
-    settings = evaluate.settings(
-        criteria={"default": [{"name": "sais", "weight": 2}, {"name": "says"}]}
-    )
-    config = evaluate.file(
-        "run.json",
-        json.dumps(
-            {
-                "evaluatorConfigs": [LENGTH],
-                "criteria": [{"name": "short", "scale": "numeric"}, {"name": "polite"}],
-            }
-        ),
-    )
-    for file, name in ((settings, "sais (did you mean 'says'?)"), (config, "polite")):
-        evaluate(answers, "--settings", file, "--quiet")
-        assert evaluate.err.count(f"criteria that no evaluator scores: {name}\n") == 1
-    evaluate(answers, "--settings", evaluate.settings())
+    evaluate.answers("1", "0", "1")
     assert "no evaluator scores" not in evaluate.err
+    evaluate.settings(criteria={"default": [{"name": "sais", "weight": 2}, {"name": "says"}]})
+    criteria = [{"name": "short", "scale": "numeric"}, {"name": "polite"}]
+    evaluate.lines("run.json", {"evaluatorConfigs": [LENGTH], "criteria": criteria})
+    for file, name in (("settings.json", "sais (did you mean 'says'?)"), ("run.json", "polite")):
+        evaluate(f"says.jsonl --settings {file} --quiet")
+        assert evaluate.err.count(f"criteria that no evaluator scores: {name}\n") == 1
 
 
 def test_only_the_escalation_of_a_run_configuration_applies(evaluate: Evaluate) -> None:
     """That of a settings file is for live answers. Means after an escalation are weighted."""
-    live = evaluate.settings(escalation={"baseline_rate": 0.000001, "criteria": ["says"]})
-    (says,) = evaluate.report(evaluate.says("1", "0"), "--settings", live)["criteria"]
+    evaluate.settings(escalation={"baseline_rate": 0.000001, "criteria": ["says"]})
+    evaluate.says("1", "0")
+    (says,) = evaluate.report()["criteria"]
     assert (says["scored"], says["skipped"]) == (2, 0)
-    config = evaluate.file(
-        "run.json",
-        json.dumps(
-            {
-                "evaluatorConfigs": [
-                    {"type": "ResponseHealth", "config": {}},
-                    {"type": "EvaluateTestSays", "config": {}},
-                ],
-                "escalation": {
-                    "baseline_rate": 0.25,
-                    "criteria": ["says"],
-                    "rules": [{"type": "pattern", "pattern": "^0$"}],
-                },
-            }
-        ),
-    )
-    answers = evaluate.lines(
-        "many.jsonl",
-        [
-            {"response": "1" if number % 5 else "0", "responseId": f"r{number}"}
-            for number in range(500)
-        ],
-    )
-    health, says = evaluate.report(answers, "--settings", config)["criteria"]
+    rules = [{"type": "pattern", "pattern": "^0$"}]
+    config = {
+        "evaluatorConfigs": [{"type": "ResponseHealth"}, {"type": "EvaluateTestSays"}],
+        "escalation": {"baseline_rate": 0.25, "criteria": ["says"], "rules": rules},
+    }
+    evaluate.lines("run.json", config)
+    answers = [
+        {"response": "1" if number % 5 else "0", "responseId": f"r{number}"}
+        for number in range(500)
+    ]
+    evaluate.lines("many.jsonl", *answers)
+    health, says = evaluate.report("many.jsonl --settings run.json")["criteria"]
     assert health["scored"] == 500
     assert says["skip_reasons"] == {"not_escalated": says["skipped"]}
     assert 150 < says["scored"] < 260, "all that say 0, and a quarter of the rest"
@@ -202,9 +184,8 @@ def test_only_the_escalation_of_a_run_configuration_applies(evaluate: Evaluate) 
 
 def test_failures_and_skips_are_no_scores(evaluate: Evaluate) -> None:
     """Means and rates leave them out, and count them by error type and reason."""
-    report = evaluate.report(
-        evaluate.says("1", "0", "break", "skip", "skip"), "--settings", evaluate.settings()
-    )
+    evaluate.says("1", "0", "break", "skip", "skip")
+    report = evaluate.report()
     (says,) = report["criteria"]
     assert (says["scored"], says["skipped"], says["failed"]) == (2, 2, 1)
     assert says["mean"]["mean"] == says["pass_rate"]["mean"] == 0.5
@@ -243,40 +224,34 @@ def test_a_pass_rate_below_the_objective_is_1(
 ) -> None:
     """Standard error names it. Without a pass rate the objective is missed too."""
     threshold = None if words == ("print",) else 0.5
-    settings = evaluate.settings(
+    evaluate.settings(
         evaluators=[{"type": "EvaluateTestSays", "objective": 0.7, "threshold": threshold}]
     )
-    evaluate(evaluate.says(*words), "--settings", settings, code=code)
+    evaluate.answers(*words, code=code)
     assert message in evaluate.err
     assert ("missed" in evaluate.err) is bool(code)
 
 
 @pytest.mark.parametrize(
-    ("limits", "missed"),
+    ("options", "missed"),
     [
-        (["0.5"], []),
+        ("--fail-under 0.5", []),
         (
-            ["0.51"],
+            "--fail-under 0.51",
             ["missed: overall score: 0.5 (of 2: no interval), --fail-under is 0.51"],
         ),
-        (["says=0.5", "0.2"], []),
-        (["says=0.6", "0.7"], ["missed: says: mean 0.5 (", "missed: overall score: 0.5 ("]),
+        ("--fail-under says=0.5 --fail-under 0.2", []),
+        (
+            "--fail-under says=0.6 --fail-under 0.7",
+            ["missed: says: mean 0.5 (", "missed: overall score: 0.5 ("],
+        ),
     ],
 )
-def test_a_mean_below_the_limit_is_1(
-    limits: list[str], missed: list[str], evaluate: Evaluate
-) -> None:
+def test_a_mean_below_the_limit_is_1(options: str, missed: list[str], evaluate: Evaluate) -> None:
     """Limits apply to the mean of a criterion or of the overall scores; a mean equal to its limit
     meets it.
     """
-    options = [part for limit in limits for part in ("--fail-under", limit)]
-    evaluate(
-        evaluate.says("1", "0"),
-        "--settings",
-        evaluate.settings(),
-        *options,
-        code=1 if missed else 0,
-    )
+    evaluate.answers("1", "0", options=options, code=1 if missed else 0)
     assert len(evaluate.err.splitlines()) == len(missed)
     assert all(line in evaluate.err for line in missed)
 
@@ -291,78 +266,71 @@ def test_an_interval_that_reaches_below_the_limit_is_1(
     """With `--fail-under-lower` the lower end of the interval has to meet the limit. Of two inputs
     there is no interval.
     """
-    options = ("--settings", evaluate.settings(), "--fail-under-lower", limit)
-    evaluate(evaluate.says(*["1", "0"] * (inputs // 2)), *options, code=code)
+    words = ["1", "0"] * (inputs // 2)
+    evaluate.answers(*words, options=f"--fail-under-lower {limit}", code=code)
     assert (f"--fail-under-lower is {limit.removeprefix('says=')}" in evaluate.err) is bool(code)
     assert ("no interval" in evaluate.err) is (inputs < 20)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("options", "message"),
     [
-        (["--settings", "none.yaml"], "none.yaml: there is no such file"),
-        (["--settings", "broken.yaml"], "broken.yaml:2: "),
+        ("--settings none.yaml", "none.yaml: there is no such file"),
+        ("--settings broken.yaml", "broken.yaml:2: "),
         (
-            ["--settings", "wrong.json"],
+            "--settings wrong.json",
             "wrong.json: sampel_rate: unknown field (did you mean 'sample_rate'?)",
         ),
-        (["--settings", "run.json"], "evaluatorConfigs[0]: unknown evaluator type 'Nope'"),
-        (["--settings", "settings.json", "--profile", "ci"], "no profile 'ci'"),
-        (["--settings", "settings.json", "--agent", "a"], "--agent: no agent 'a'"),
+        ("--settings run.json", "evaluatorConfigs[0]: unknown evaluator type 'Nope'"),
+        ("--settings settings.json --profile ci", "no profile 'ci'"),
+        ("--settings settings.json --agent a", "--agent: no agent 'a'"),
+        ("--settings right.json --profile ci", "--profile: only applies to settings files"),
+        ("--settings settings.json --tags dear", "no evaluator has the tag 'dear'"),
+        ("--settings settings.json --execution async", "no evaluator is left to run"),
         (
-            ["--settings", "right.json", "--profile", "ci"],
-            "--profile: only applies to settings files",
-        ),
-        (["--settings", "settings.json", "--tags", "dear"], "no evaluator has the tag 'dear'"),
-        (["--settings", "settings.json", "--execution", "async"], "no evaluator is left to run"),
-        (
-            ["--settings", "settings.json", "--fail-under", "sais=0.5"],
+            "--settings settings.json --fail-under sais=0.5",
             "(did you mean 'says'?); known: says",
         ),
         (
-            ["--fail-under", "1.5"],
+            "--fail-under 1.5",
             "--fail-under: expected CRITERION=LIMIT or LIMIT, from 0 to 1, found '1.5'",
         ),
-        (["--fail-under", "says=much"], "--fail-under: expected CRITERION=LIMIT"),
-        (["--fail-under-lower", "says=2"], "--fail-under-lower: expected CRITERION=LIMIT"),
-        (["--fail-under", "=0.5"], "--fail-under: expected CRITERION=LIMIT"),
-        (["--fail-under", "says=nan"], "--fail-under: expected CRITERION=LIMIT"),
-        (["--report", "pdf"], "no report 'pdf'; known: table, json, junit, markdown"),
-        (["--report", "json="], "expected a file after 'json='"),
+        ("--fail-under says=much", "--fail-under: expected CRITERION=LIMIT"),
+        ("--fail-under-lower says=2", "--fail-under-lower: expected CRITERION=LIMIT"),
+        ("--fail-under =0.5", "--fail-under: expected CRITERION=LIMIT"),
+        ("--fail-under says=nan", "--fail-under: expected CRITERION=LIMIT"),
+        ("--report pdf", "no report 'pdf'; known: table, json, junit, markdown"),
+        ("--report json=", "expected a file after 'json='"),
+        ("--report json --report table", "standard output is an input or another output"),
+        ("--report json --results -", "standard output is an input or another output"),
+        ("--report json=a --results ./a", "./a is an input or another output"),
         (
-            ["--report", "json", "--report", "table"],
-            "standard output is an input or another output",
-        ),
-        (["--report", "json", "--results", "-"], "standard output is an input or another output"),
-        (["--report", "json=a", "--results", "./a"], "./a is an input or another output"),
-        (
-            ["--report", "json=a.json", "--results", "link.json"],
+            "--report json=a.json --results link.json",
             "link.json is an input or another output",
         ),
         (
-            ["--concurrency", "999999999"],
+            "--concurrency 999999999",
             "concurrency: expected a whole number from 1 to 10000, found 999999999",
         ),
-        (["--results", "says.jsonl"], "says.jsonl is an input or another output"),
-        (["--report", "json=none/a.json"], "No such file or directory: 'none/a.json'"),
-        (["bad.jsonl"], "bad.jsonl:1: not JSON"),
-        (["twice.jsonl"], "twice.jsonl:1: criteria: criterion 'a' appears twice"),
+        ("--results says.jsonl", "says.jsonl is an input or another output"),
+        ("--report json=none/a.json", "No such file or directory: 'none/a.json'"),
+        ("bad.jsonl", "bad.jsonl:1: not JSON"),
+        ("twice.jsonl", "twice.jsonl:1: criteria: criterion 'a' appears twice"),
     ],
 )
 def test_wrong_options_settings_and_datasets_are_2(
-    arguments: list[str], message: str, evaluate: Evaluate
+    options: str, message: str, evaluate: Evaluate
 ) -> None:
     """Nothing is evaluated; standard error names the problem, with the choices."""
     evaluate.says("1")
-    evaluate.settings()
     evaluate.file("bad.jsonl", "bad\n")
     (evaluate.folder / "link.json").symlink_to("a.json")  # which is not there yet
-    evaluate.lines("twice.jsonl", [{"response": "", "criteria": [{"name": "a"}, {"name": "a"}]}])
+    evaluate.lines("twice.jsonl", {"response": "", "criteria": [{"name": "a"}, {"name": "a"}]})
     evaluate.file("broken.yaml", "a: [1\nb: {")
-    evaluate.file("wrong.json", json.dumps({"sampel_rate": 1}))
-    evaluate.file("run.json", json.dumps({"evaluatorConfigs": [{"type": "Nope"}]}))
-    evaluate.file("right.json", json.dumps({"evaluatorConfigs": [LENGTH]}))
-    assert evaluate("says.jsonl", *arguments, code=2) == ""
+    evaluate.lines("wrong.json", {"sampel_rate": 1})
+    evaluate.lines("run.json", {"evaluatorConfigs": [{"type": "Nope"}]})
+    evaluate.lines("right.json", {"evaluatorConfigs": [LENGTH]})
+    assert evaluate(f"says.jsonl {options}", code=2) == ""
     assert evaluate.err.startswith("agenteval-otel evaluate: ")
     assert message in evaluate.err
 
@@ -371,18 +339,15 @@ def test_nothing_scored_is_2(evaluate: Evaluate) -> None:
     """A run without a score is no success, also without a target; reports are written. A limit of 0
     is missed too.
     """
-    evaluate(evaluate.says(), code=2)
+    evaluate.answers(code=2)
     assert "says.jsonl: is empty" in evaluate.err
-    shown = evaluate(evaluate.says("break", "skip"), "--settings", evaluate.settings(), code=2)
+    assert "says" in evaluate.answers("break", "skip", code=2)
     assert (
         "nothing was scored (says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1)"
         in evaluate.err
     )
-    assert "says" in shown
-    limits = ("--fail-under", "says=0", "--fail-under", "0")
-    report = evaluate.report(
-        evaluate.says("break"), "--settings", evaluate.settings(), *limits, code=1
-    )
+    limits = "--fail-under says=0 --fail-under 0 --report json"
+    report = json.loads(evaluate.answers("break", options=limits, code=1))
     assert [target["criterion"] for target in report["missed"]] == ["says", None]
     assert report["criteria"][0]["mean"] is None
     assert "no mean (0 scored, 1 failed: broken 1)" in evaluate.err
@@ -391,17 +356,9 @@ def test_nothing_scored_is_2(evaluate: Evaluate) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no full disk here")
 def test_a_report_that_cannot_be_written_is_2(evaluate: Evaluate) -> None:
     """A full disk is no success, whatever the scores are."""
-    evaluate(
-        evaluate.says("1"), "--settings", evaluate.settings(), "--report=junit=/dev/full", code=2
-    )
+    evaluate.answers("1", options="--report=junit=/dev/full", code=2)
     assert "No space left on device: '/dev/full'" in evaluate.err
-    evaluate(
-        evaluate.says("1"),
-        "--settings",
-        evaluate.settings(),
-        "--report=json=/dev/null",
-        "--results=/dev/null",
-    )
+    evaluate.answers("1", options="--report=json=/dev/null --results=/dev/null")
 
 
 @pytest.mark.parametrize("form", RESULTS)
@@ -430,52 +387,42 @@ def test_each_report_has_its_place(evaluate: Evaluate) -> None:
     """The table goes to standard output unless another report or --output does. A wrong dataset
     changes no report.
     """
-    run = (evaluate.says("1", "0"), "--settings", evaluate.settings())
-    files = {"junit": "<?xml", "markdown": "### Evaluation", "json": "{"}
-    shown = evaluate(*run, *(f"--report={kind}=report.{kind}" for kind in files))
-    assert shown.startswith("2 inputs from says.jsonl")
-    for kind, begin in files.items():
-        assert (evaluate.folder / f"report.{kind}").read_text().startswith(begin)
-    assert evaluate(*run, "--report", "markdown", "--output", "o.md") == ""
-    assert (evaluate.folder / "o.md").read_text().startswith("### Evaluation")
-    assert evaluate(*run, "--output", "o.txt") == ""
-    evaluate(evaluate.file("a.jsonl", "bad\n"), "--output", "o.txt", code=2)
+    reports = "--report=junit=o.xml --report=markdown=o.md --report=json=o.json"
+    assert evaluate.answers("1", "0", options=reports).startswith("2 inputs from says.jsonl")
+    for name, begin in (("o.xml", "<?xml"), ("o.md", "### Evaluation"), ("o.json", "{")):
+        assert (evaluate.folder / name).read_text().startswith(begin)
+    assert evaluate.answers("1", "0", options="--report markdown --output o.txt") == ""
+    assert (evaluate.folder / "o.txt").read_text().startswith("### Evaluation")
+    assert evaluate.answers("1", "0", options="--output o.txt") == ""
+    evaluate.file("a.jsonl", "bad\n")
+    evaluate("a.jsonl --output o.txt", code=2)
     assert (evaluate.folder / "o.txt").read_text().startswith("2 inputs")
 
 
 def test_results_are_written_in_the_order_of_the_dataset(evaluate: Evaluate) -> None:
     """Each line has the whole result with its input, and only the owner can read the file."""
-    words = [str(number / 1000) for number in range(700)]
+    words = [str(number / 1000) for number in range(100)]
     evaluate.file("r.jsonl", "of an earlier run")
-    evaluate(
-        evaluate.says(*words),
-        "--settings",
-        evaluate.settings(),
-        "--results",
-        "r.jsonl",
-        "--concurrency",
-        "5",
-    )
+    evaluate.answers(*words, options="--results r.jsonl --concurrency 5")
     path = evaluate.folder / "r.jsonl"
     results = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [result["results"][0]["score"] for result in results] == list(map(float, words))
+    assert [str(result["results"][0]["score"]) for result in results] == words
     assert [result["inputSnapshot"]["response"] for result in results] == words
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_tags_and_execution_select_evaluators(evaluate: Evaluate) -> None:
     """Standard error lists the others, and has what evaluators print: standard output has only the
     report.
     """
-    path = evaluate.settings(
+    evaluate.settings(
         evaluators=[
             {"type": "EvaluateTestSays", "tags": ["fast", "own"]},
             {"type": "ResponseHealth", "tags": ["other"]},
         ]
     )
-    report = evaluate.report(
-        evaluate.says("print"), "--settings", path, "--tags", "fast,own", "--execution", "inline"
-    )
+    options = "--tags fast,own --execution inline --report json"
+    report = json.loads(evaluate.answers("print", options=options))
     assert [criterion["name"] for criterion in report["criteria"]] == ["says"]
     assert evaluate.err == "left out: ResponseHealth:response_health (tags other)\nchatter\n"
 
@@ -484,20 +431,13 @@ def test_files_and_standard_input_are_read_in_order(
     evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Up to the limit; a dash is standard input."""
-    first, second = (
-        evaluate.lines("a.jsonl", [{"response": "1"}]),
-        evaluate.file("b.csv", "response\n1\n0\n"),
-    )
-    settings = evaluate.settings()
-    assert evaluate.report(first, second, "--settings", settings)["inputs"] == 3
-    assert (
-        evaluate.report(first, second, "--settings", settings, "--limit", "2")["overall_score"][
-            "mean"
-        ]
-        == 1
-    )
+    evaluate.says("1")
+    evaluate.file("b.csv", "response\n1\n0\n")
+    run = "says.jsonl b.csv --settings settings.json"
+    assert evaluate.report(run)["inputs"] == 3
+    assert evaluate.report(f"{run} --limit 2")["overall_score"]["mean"] == 1
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"response": "1"}\n')))
-    report = evaluate.report("-", "--settings", settings)
+    report = evaluate.report("- --settings settings.json")
     assert (report["sources"], report["inputs"]) == (["stdin"], 1)
 
 
@@ -505,16 +445,16 @@ def test_a_failing_storage_provider_is_named(evaluate: Evaluate) -> None:
     """Standard error counts what the storage of a run configuration lost, with the first place and
     reason.
     """
-    broken = evaluate.folder / "folder"
-    broken.mkdir()
+    (evaluate.folder / "folder").mkdir()
     config = {
-        "evaluatorConfigs": [{"type": "EvaluateTestSays", "config": {}}],
-        "storageProvider": {"type": "json_file", "path": str(broken)},
+        "evaluatorConfigs": [{"type": "EvaluateTestSays"}],
+        "storageProvider": {"type": "json_file", "path": "folder"},
+        "criteria": [{"name": "says", "scale": "numeric"}],
     }
-    criteria = [{"name": "says", "scale": "numeric"}]
-    answers = evaluate.lines("a.jsonl", [{"response": "1", "criteria": criteria}])
-    evaluate(answers, "--settings", evaluate.file("run.json", json.dumps(config)))
-    assert evaluate.err.startswith("StorageProvider failed for 1 input, first a.jsonl:1: ")
+    evaluate.lines("run.json", config)
+    evaluate.says("1")
+    evaluate("says.jsonl --settings run.json")
+    assert evaluate.err.startswith("StorageProvider failed for 1 input, first says.jsonl:1: ")
 
 
 def test_names_from_the_dataset_are_shown_without_control_characters(evaluate: Evaluate) -> None:
@@ -522,11 +462,10 @@ def test_names_from_the_dataset_are_shown_without_control_characters(evaluate: E
     terminal.
     """
     evil = "\x1b[31mred\x07"
-    answers = evaluate.lines(f"a{evil}.jsonl", [{"response": "0", evil: 1}])
+    evaluate.lines(f"a{evil}.jsonl", {"response": "0", evil: 1})
     for report in ("table", "json", "markdown"):
-        shown = (
-            evaluate(answers, "--settings", evaluate.settings(), "--report", report) + evaluate.err
-        )
+        shown = evaluate(f"'a{evil}.jsonl' --settings settings.json --report {report}")
+        shown += evaluate.err
         assert "red" in shown
         assert "unknown fields, kept in metadata: ?[31mred?\n" in evaluate.err
         assert [char for char in shown if not char.isprintable() and char != "\n"] == []
@@ -539,8 +478,8 @@ def test_output_in_an_old_encoding(
     """The table has what the terminal can show; reports for programs are UTF-8."""
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
-    answers = evaluate.lines("Zoë 東京.jsonl", [{"response": "0"}])
-    evaluate(answers, "--settings", evaluate.settings(), "--report", report)
+    evaluate.lines("Zoë 東京.jsonl", {"response": "0"})
+    evaluate(f"'Zoë 東京.jsonl' --settings settings.json --report {report}")
     shown = raw.getvalue().decode("latin-1" if report == "table" else "utf-8")
     assert ("Zoë ??.jsonl" if report == "table" else "Zoë 東京.jsonl") in shown
 
@@ -557,9 +496,7 @@ def test_an_interrupt_is_130(evaluate: Evaluate, monkeypatch: pytest.MonkeyPatch
 
     run = evaluate_module.run_evaluations
     monkeypatch.setattr(evaluate_module, "run_evaluations", interrupted)
-    evaluate(
-        evaluate.says("1", "0"), "--settings", evaluate.settings(), "--results", "r.jsonl", code=130
-    )
+    evaluate.answers("1", "0", options="--results r.jsonl", code=130)
     assert evaluate.err.endswith("interrupted\n")
     assert len((evaluate.folder / "r.jsonl").read_text().splitlines()) == 1
 
@@ -575,12 +512,9 @@ def test_calls_of_judges_are_counted(evaluate: Evaluate) -> None:
         "fallback": {"evidence": [], "reason": "r", "score": True},
         "spend": {"prices": {"small-1": {"input": 1, "output": 5}}},
     }
-    settings = evaluate.settings(
-        evaluators=[{"type": "LLMJudge", "criterion_name": "ok", "judge": judge}]
-    )
-    inputs = evaluate.lines("in.jsonl", [{"response": text} for text in ("One.", "Two.", "One.")])
-    report = evaluate.report(inputs, "--settings", settings)
-    assert report["judges"] == {
+    evaluate.settings(evaluators=[{"type": "LLMJudge", "criterion_name": "ok", "judge": judge}])
+    evaluate.says("One.", "Two.", "One.")
+    assert evaluate.report()["judges"] == {
         "calls": 2,
         "cached": 1,
         "refused": 0,
@@ -601,19 +535,9 @@ def test_a_shadow_misses_no_target(cli: CommandLine) -> None:
         - {type: KeywordCoverage, criterion_name: due, expected_keywords: [soon], threshold: 1,
            objective: 0.9, shadow: true}
     """)
-    run = ("evaluate", "in.jsonl", "--settings", "settings.yaml")
-    cli(
-        *run,
-        "--fail-under",
-        "due=1",
-        "--fail-under",
-        "1",
-        "--report",
-        "table",
-        "--report",
-        "junit=out.xml",
-    )
+    run = "evaluate in.jsonl --settings settings.yaml"
+    cli(f"{run} --fail-under due=1 --fail-under 1 --report table --report junit=out.xml")
     assert "due.shadow" in cli.out + cli.err
     assert 'failures="0"' in (cli.folder / "out.xml").read_text()
-    cli(*run, "--fail-under", "due.shadow=1", code=2)
+    cli(f"{run} --fail-under due.shadow=1", code=2)
     assert "no criterion 'due.shadow' is scored" in cli.err

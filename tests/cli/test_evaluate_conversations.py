@@ -36,24 +36,14 @@ TURNS = [
 ]
 
 
-def evaluated(
-    cli: CommandLine, rows: list[Any], *evaluators: Any, options: tuple[str, ...] = ()
-) -> list[Any]:
-    """The stored results, as (place of the last turn, turns, scores)."""
-    settings = cli.file("settings.json", json.dumps({"evaluators": evaluators}))
-    dataset = cli.file("turns.jsonl", "\n".join(map(json.dumps, rows)))
-    output = cli(
-        "evaluate",
-        str(dataset),
-        "--settings",
-        str(settings),
-        "--quiet",
-        "--results",
-        "-",
-        "--report",
-        f"table={cli.folder / 'table'}",
-        *options,
-    )
+EVALUATE = "evaluate turns.jsonl --settings settings.json"
+
+
+def evaluated(cli: CommandLine, rows: list[Any], *evaluators: str) -> list[Any]:
+    """The stored results, as (prompt of the last turn, turns, scores)."""
+    cli.file("settings.json", json.dumps({"evaluators": evaluators}))
+    cli.file("turns.jsonl", "\n".join(map(json.dumps, rows)))
+    output = cli(f"{EVALUATE} --quiet --results - --report table=table")
     stored = map(json.loads, output.splitlines())
     return [
         (
@@ -108,10 +98,10 @@ def test_a_row_may_hold_a_conversation(cli: CommandLine) -> None:
 
 def test_a_wrong_turn_has_its_line(cli: CommandLine) -> None:
     """As every wrong row; and answers that are yet to be made are no conversations."""
-    settings = cli.file("settings.json", json.dumps({"evaluators": ["Repetition"]}))
-    dataset = cli.file("turns.jsonl", json.dumps({"conversation": [{"promt": "x"}]}))
-    cli("evaluate", str(dataset), "--settings", str(settings), code=2)
+    cli.file("settings.json", '{"evaluators": ["Repetition"]}')
+    cli.file("turns.jsonl", '{"conversation": [{"promt": "x"}]}')
+    cli(EVALUATE, code=2)
     assert "turns.jsonl:1" in cli.err
     assert "promt" in cli.err
-    cli("evaluate", str(dataset), "--settings", str(settings), "--run", "json:dumps", code=2)
+    cli(f"{EVALUATE} --run json:dumps", code=2)
     assert "--run" in cli.err

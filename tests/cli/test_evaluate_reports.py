@@ -85,19 +85,21 @@ def check_junit(root: ElementTree.Element) -> None:
         assert {"name", "tests", "failures", "errors", "time"} == set(element.attrib) - {"skipped"}
         assert ("skipped" in element.attrib) is (element is not root)
         assert re.fullmatch(r"\d+\.\d+", element.attrib["time"])
-        cases = list(element.iter("testcase"))
-        assert int(element.attrib["tests"]) == len(cases)
+        assert element.attrib["tests"] == str(len(element.findall(".//testcase")))
         for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
             if name in element.attrib:
-                assert int(element.attrib[name]) == sum(
-                    case.find(tag) is not None for case in cases
-                )
+                assert element.attrib[name] == str(len(element.findall(f".//testcase/{tag}")))
     for case in root.iter("testcase"):
         assert set(case.attrib) == {"classname", "name", "time"}
         assert re.fullmatch(r"[\w-]+\.[\w-]+", case.attrib["classname"])
         assert float(case.attrib["time"]) >= 0
-        assert len(case) <= 1
-        assert {child.tag for child in case} <= {"failure", "error", "skipped", "system-out"}
+        assert [child.tag for child in case] in (
+            [],
+            ["failure"],
+            ["error"],
+            ["skipped"],
+            ["system-out"],
+        )
 
 
 def test_junit_tells_failures_errors_and_skips_apart() -> None:
@@ -105,21 +107,15 @@ def test_junit_tells_failures_errors_and_skips_apart() -> None:
     run = Run("junit").add(scored()).add(scored(False, reason_code="rude", reasoning="It shouts."))
     run.add(FAILED).add(SKIPPED).add(result(score="neutral", label="neutral"))
     cases = run.cases()
-    assert [[child.tag for child in case] for case in cases] == [
-        ["system-out"],
-        ["failure"],
-        ["error"],
-        ["skipped"],
-        ["system-out"],
-    ]
-    assert [case.attrib["name"] for case in cases] == [
-        f"tone at a.jsonl:{line}" for line in range(1, 6)
-    ]
-    assert {case.attrib["classname"] for case in cases} == {"a.tone"}
-    failure, error, skipped = cases[1][0], cases[2][0], cases[3][0]
-    assert (failure.attrib["type"], failure.text) == ("rude", "score 0.0 (rude): It shouts.")
-    assert (error.attrib["type"], error.text) == ("timeout", "it broke")
-    assert skipped.attrib["message"] == "no ground truth"
+    for line, case in enumerate(cases, 1):
+        assert case.attrib["name"] == f"tone at a.jsonl:{line}"
+        assert case.attrib["classname"] == "a.tone"
+    passed, failure, error, skipped, labelled = (child for case in cases for child in case)
+    assert passed.tag == labelled.tag == "system-out"
+    assert (failure.tag, failure.attrib["type"]) == ("failure", "rude")
+    assert failure.text == "score 0.0 (rude): It shouts."
+    assert (error.tag, error.attrib["type"], error.text) == ("error", "timeout", "it broke")
+    assert (skipped.tag, skipped.attrib["message"]) == ("skipped", "no ground truth")
 
 
 def test_junit_has_one_case_for_each_criterion_of_an_input() -> None:
@@ -203,7 +199,7 @@ def test_the_table_fits_its_terminal(width: int, monkeypatch: pytest.MonkeyPatch
     long_name = "a_criterion_with_a_name_that_is_long"
     criteria = [EvaluationCriteria(name="tone", objective=0.9), EvaluationCriteria(name=long_name)]
     run = Run("table", *criteria, limits=("0.8", "tone=0.5"))
-    for _ in range(1200):
+    for _ in range(1_200):
         run.add(scored(), scored(False, criterion=long_name), source="answers.jsonl")
     text = run.add(FAILED).add(SKIPPED).text()
     assert max(map(cell_len, text.splitlines())) <= width
@@ -228,15 +224,15 @@ def test_rows_that_do_not_fit_stand_under_their_name(width: int) -> None:
     console = console_for(file, width=width)
     console.print(fitting(table))
     console.print(grid_of([("Lowest", place, "0.33", "response_health (empty)"), ("", "b:2")]))
-    lines = file.getvalue().splitlines()
+    lines = [line.rstrip() for line in file.getvalue().splitlines()]
     assert max(map(cell_len, lines)) <= width
     text = re.sub(r"\s+", "", file.getvalue())
     assert "-0.263(-0.412to-0.113)" in text
     assert place in text or width == 79
     if width == 79:
-        assert lines[0].split() == ["criterion", "answers", "B", "-", "A", "(95", "%)", "outcome"]
+        assert re.split(r"\s{2,}", lines[0]) == ["criterion", "answers", "B - A (95 %)", "outcome"]
     if width == 50:
-        assert [line.rstrip() for line in lines] == [
+        assert lines == [
             "close_to_the_reference",
             "  answers 1,200",
             "    B - A (95 %) -0.263 (-0.412 to -0.113)",
@@ -277,20 +273,20 @@ def test_the_table_shows_what_the_first_failure_says() -> None:
 def test_totals_do_not_grow_with_the_inputs() -> None:
     """They keep a bounded number of labels, reasons and inputs."""
     totals = Totals([EvaluationCriteria(name="tone")])
-    for number in range(3000):
+    for number in range(300):
         results = (
             scored(None, label=f"label {number}"),
             result(error="x", error_type=f"type {number}"),
             result(skip_reason=f"reason {number}"),
         )
-        aggregated = AggregatedEvaluationResult(results=results, overall_score=1 - number / 3000)
+        aggregated = AggregatedEvaluationResult(results=results, overall_score=1 - number / 300)
         totals.add(aggregated, place=f"a:{number}")
     (tone,) = totals.criteria
-    assert max(len(counts) for counts in (tone.labels, tone.errors, tone.skips)) <= 32
-    assert (tone.scored, tone.failed, tone.skipped) == (3000, 3000, 3000)
-    assert [low.place for low in totals.lowest] == [
-        f"a:{number}" for number in range(2999, 2989, -1)
-    ]
+    for counts in (tone.labels, tone.errors, tone.skips):
+        assert len(counts) <= 32
+    assert (tone.scored, tone.failed, tone.skipped) == (300, 300, 300)
+    lowest = [f"a:{number}" for number in range(299, 289, -1)]
+    assert [low.place for low in totals.lowest] == lowest
 
 
 @pytest.mark.parametrize("closed", [False, True])

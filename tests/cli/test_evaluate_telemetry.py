@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -51,13 +51,31 @@ class Waits(CriterionEvaluator, type="Waits"):
 SETTINGS = "evaluators: [ResponseHealth]"
 
 
+EVALUATE = "evaluate answers.jsonl --settings settings.yaml"
+
+
+@pytest.fixture(autouse=True)
+def _answers(cli: CommandLine) -> None:
+    cli.file("answers.jsonl", ROWS)
+
+
 @pytest.fixture
-def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.endpoint)
+def otlp(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Sets the variables of an exporter to this endpoint."""
+
+    def set_endpoint(endpoint: str) -> None:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
         # The command sets it for its own process, which here is that of the tests.
         monkeypatch.setenv("OTEL_SERVICE_NAME", "tests")
+
+    return set_endpoint
+
+
+@pytest.fixture
+def receiver(otlp: Callable[[str], None]) -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        otlp(receiver.endpoint)
         yield receiver
 
 
@@ -72,11 +90,9 @@ def test_a_run_is_a_suite_and_each_input_a_case(cli: CommandLine, receiver: Rece
     """One trace: the suite's span with its status, below it a run span for each input with the
     case's name and status, and events that say the same. No metric, no content, no secret.
     """
-    dataset = cli.file("answers.jsonl", ROWS)
-    settings = cli.settings(SETTINGS)
-    cli("evaluate", dataset, "--settings", settings, "--telemetry")
-    spans = {span.name: span for span in receiver.spans() if "suite" in span.name}
-    [suite] = spans.values()
+    cli.settings(SETTINGS)
+    cli(f"{EVALUATE} --telemetry")
+    [suite] = [span for span in receiver.spans() if "suite" in span.name]
     cases = [span for span in receiver.spans() if span.span_id != suite.span_id]
 
     assert suite.name == "test suite answers"
@@ -104,9 +120,8 @@ def test_a_run_is_a_suite_and_each_input_a_case(cli: CommandLine, receiver: Rece
 
 def test_a_missed_target_fails_the_suite(cli: CommandLine, receiver: Receiver) -> None:
     """The status is that of the exit code; --suite names the suite."""
-    dataset = cli.file("answers.jsonl", ROWS)
-    options = ("--settings", cli.settings(SETTINGS), "--telemetry", "--suite", "nightly")
-    cli("evaluate", dataset, *options, "--fail-under", "0.99", code=1)
+    cli.settings(SETTINGS)
+    cli(f"{EVALUATE} --telemetry --suite nightly --fail-under 0.99", code=1)
     [suite] = [span for span in receiver.spans() if span.name == "test suite nightly"]
     assert attributes_of(suite)[semconv.TEST_SUITE_STATUS] == "failure"
 
@@ -114,9 +129,9 @@ def test_a_missed_target_fails_the_suite(cli: CommandLine, receiver: Receiver) -
 def test_an_interrupted_run_is_an_aborted_suite(cli: CommandLine, receiver: Receiver) -> None:
     """What was evaluated before is emitted, and the suite's span says that the rest is missing."""
     cli.file("stops.py", "def answer(prompt):\n    raise KeyboardInterrupt\n")
-    dataset = cli.file("questions.csv", "prompt\nWhen?\n")
-    options = ("--settings", cli.settings(SETTINGS), "--telemetry", "--run", "stops:answer")
-    cli("evaluate", dataset, *options, code=130)
+    cli.file("questions.csv", "prompt\nWhen?\n")
+    cli.settings(SETTINGS)
+    cli("evaluate questions.csv --settings settings.yaml --telemetry --run stops:answer", code=130)
     [suite] = receiver.spans()
     assert attributes_of(suite)[semconv.TEST_SUITE_STATUS] == "aborted"
 
@@ -125,19 +140,18 @@ def test_a_case_that_could_not_be_judged_has_no_status(
     cli: CommandLine, receiver: Receiver
 ) -> None:
     """A failed evaluator is no verdict: the case neither passes nor fails."""
-    dataset = cli.file("answers.jsonl", '{"response": "Yes."}\n')
+    cli.file("answers.jsonl", '{"response": "Yes."}\n')
     cli.file("raises.py", RAISES)
-    settings = cli.settings("plugins: [raises]\nevaluators: [ResponseHealth, Raises]")
-    cli("evaluate", dataset, "--settings", settings, "--telemetry")
+    cli.settings("plugins: [raises]\nevaluators: [ResponseHealth, Raises]")
+    cli(f"{EVALUATE} --telemetry")
     [case] = [span for span in receiver.spans() if span.name == "evaluation"]
     assert semconv.TEST_CASE_STATUS not in attributes_of(case)
 
 
 def test_a_benchmark_is_a_suite_of_its_name(cli: CommandLine, receiver: Receiver) -> None:
     """`benchmark run --telemetry` names the suite as the benchmark."""
-    dataset = cli.file("answers.jsonl", ROWS)
-    settings = cli.settings(f"{SETTINGS}\nbenchmarks: {{faq: {{dataset: [{dataset}]}}}}")
-    cli("benchmark", "run", "faq", "--settings", settings, "--version", "1", "--telemetry")
+    cli.settings(f"{SETTINGS}\nbenchmarks: {{faq: {{dataset: [answers.jsonl]}}}}")
+    cli("benchmark run faq --settings settings.yaml --version 1 --telemetry")
     assert "test suite faq" in {span.name for span in receiver.spans()}
 
 
@@ -146,23 +160,24 @@ def test_a_receiver_that_is_away_does_not_change_the_run(
 ) -> None:
     """The exit code is that of the targets, and a line counts what was not delivered."""
     receiver.reply = Reply(400)
-    dataset = cli.file("answers.jsonl", ROWS * 200)
-    cli("evaluate", dataset, "--settings", cli.settings(SETTINGS), "--telemetry")
+    cli.file("answers.jsonl", ROWS * 200)
+    cli.settings(SETTINGS)
+    cli(f"{EVALUATE} --telemetry")
     assert "not delivered as telemetry: the results of 600 inputs" in cli.err
 
 
+@pytest.mark.slow  # it waits for the 10 s that a run gives its telemetry at the end
 def test_a_receiver_that_never_answers_holds_up_no_evaluator(
-    cli: CommandLine, hole: BlackHole, monkeypatch: pytest.MonkeyPatch
+    cli: CommandLine, hole: BlackHole, otlp: Callable[[str], None]
 ) -> None:
     """Evaluators with a time limit of their own score all inputs while the receiver is silent."""
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", hole.endpoint)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-    monkeypatch.setenv("OTEL_SERVICE_NAME", "tests")
+    otlp(hole.endpoint)
     cli.file("waits.py", WAITS)
-    settings = cli.settings("plugins: [waits]\nevaluators: [Waits]")
-    dataset = cli.file("answers.jsonl", ROWS * 200)
-    options = ("--settings", settings, "--telemetry", "--concurrency", "64", "--report", "json")
-    [criterion] = json.loads(cli("evaluate", dataset, *options))["criteria"]
+    cli.file("answers.jsonl", ROWS * 200)
+    cli.settings("plugins: [waits]\nevaluators: [Waits]")
+    [criterion] = json.loads(cli(f"{EVALUATE} --telemetry --concurrency 64 --report json"))[
+        "criteria"
+    ]
     assert (criterion["scored"], criterion["failed"]) == (600, 0)
     assert "not delivered as telemetry: the results of 600 inputs" in cli.err
 
@@ -175,14 +190,14 @@ def test_a_suite_of_many_files_has_a_short_name() -> None:
 
 def test_without_an_endpoint_nothing_begins(cli: CommandLine) -> None:
     """--telemetry without a place to send to is wrong use, and says what to set."""
-    dataset = cli.file("answers.jsonl", ROWS)
-    cli("evaluate", dataset, "--settings", cli.settings(SETTINGS), "--telemetry", code=2)
+    cli.settings(SETTINGS)
+    cli(f"{EVALUATE} --telemetry", code=2)
     os.environ.pop("OTEL_SERVICE_NAME", None)
     assert "--telemetry: no endpoint is known: set OTEL_EXPORTER_OTLP_ENDPOINT" in cli.err
 
 
 def test_nothing_is_emitted_unasked(cli: CommandLine, receiver: Receiver) -> None:
     """An endpoint in the environment alone emits nothing."""
-    dataset = cli.file("answers.jsonl", ROWS)
-    cli("evaluate", dataset, "--settings", cli.settings(SETTINGS))
+    cli.settings(SETTINGS)
+    cli(EVALUATE)
     assert not any(receiver.bodies.values())

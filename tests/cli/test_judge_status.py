@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from agenteval_otel.cli import main
 from agenteval_otel.offline.reports.figures import DASH
+from tests.cli.conftest import CommandLine
 
 PAGE = """\
 # TYPE agenteval_judge_agreement gauge
@@ -29,38 +27,22 @@ agenteval_judge_changes_total{agenteval_judge_model="m"} 1
 
 @pytest.mark.parametrize(("untrusted", "code", "word"), [(1, 1, "no: canary"), (0, 0, "yes")])
 def test_the_worst_of_all_processes_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], untrusted: int, code: int, word: str
+    cli: CommandLine, untrusted: int, code: int, word: str
 ) -> None:
     """A judge that is not trusted anywhere is an exit code of 1."""
-    page = tmp_path / "metrics.txt"
-    page.write_text(PAGE.replace("UNTRUSTED", str(untrusted)))
-    assert main(["judge", "status", "--from", str(page)]) == code
-    heading, polite, true, _, calls = capsys.readouterr().out.replace(DASH, "-").splitlines()
-    assert heading.split() == [
-        "criterion",
-        "judge",
-        "trusted",
-        "canary",
-        "repeat",
-        "position",
-        "people",
-        "drift",
-        "length",
-    ]
-    assert polite.split() == ["polite", "m", *word.split(), "40", "%", "-", "-", "-", "-", "-"]
-    assert true.split() == ["true", "m", "yes", "-", "-", "-", "100", "%", "0.03", "-0.62"]
+    cli.file("page", PAGE.replace("UNTRUSTED", str(untrusted)))
+    shown = cli("judge status --from page", code=code).replace(DASH, "-")
+    heading, polite, true, _, calls = (" ".join(line.split()) for line in shown.splitlines())
+    assert heading == "criterion judge trusted canary repeat position people drift length"
+    assert polite == f"polite m {word} 40 % - - - - -"
+    assert true == "true m yes - - - 100 % 0.03 -0.62"
     assert calls == "m: 100 calls, 2.0 % refused, 1.0 % unreadable, 1 change of the model"
 
 
-@pytest.mark.parametrize(
-    ("page", "problem"), [("", "no judge is watched"), (None, "cannot be read")]
-)
-def test_a_page_without_judges_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], page: str | None, problem: str
-) -> None:
+def test_a_page_without_judges_is_an_error(cli: CommandLine) -> None:
     """Silence is not trust."""
-    file = tmp_path / "metrics.txt"
-    if page is not None:
-        file.write_text(page)
-    assert main(["judge", "status", "--from", str(file)]) == 2
-    assert problem in capsys.readouterr().err
+    cli("judge status --from page", code=2)
+    assert "cannot be read" in cli.err
+    cli.file("page", "")
+    cli("judge status --from page", code=2)
+    assert "no judge is watched" in cli.err

@@ -30,16 +30,23 @@ class Provision:
         self.cli, self.folder = cli, cli.folder / "out"
 
     def __call__(
-        self, *arguments: str, settings: str | None = SETTINGS, output: str = "out", code: int = 0
+        self, words: str, settings: str | None = SETTINGS, output: str = "out", code: int = 0
     ) -> list[str]:
-        file = [] if settings is None else ["--settings", self.cli.settings(settings)]
-        return self.cli(
-            "provision", *arguments, *file, "--output", self.cli.folder / output, code=code
-        ).splitlines()
+        option = ""
+        if settings is not None:
+            self.cli.settings(settings)
+            option = "--settings settings.yaml"
+        return self.cli(f"provision {words} {option} --output {output}", code=code).splitlines()
 
     @property
     def err(self) -> str:
         return self.cli.err
+
+    def assert_refused(self, settings: str, message: str) -> None:
+        """Check that `provision` and `check` refuse these settings with this message."""
+        self("prometheus", settings=settings, code=2)
+        assert message in self.err
+        assert message in self.cli("check settings.yaml", code=1)
 
 
 @pytest.fixture
@@ -52,7 +59,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
     folder = provision.folder
     lines = provision("prometheus")
     for line in (
-        f"wrote {folder}/prometheus/rules/agenteval-alerts.yaml",
+        "wrote out/prometheus/rules/agenteval-alerts.yaml",
         "0 of 7 unchanged",
         "6 criteria, 1 agent named",
         "  response_health of support: alerts on its objective of 99 %",
@@ -63,8 +70,8 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
         "  unset: no alert: it has neither an objective nor a threshold",
         "  never: no alert: an objective of 0 cannot be missed",
         "Alerts do not link to their runbooks: publish the runbooks of the documentation, and pass --runbooks URL",
-        f"Next: promtool check rules {folder}/prometheus/rules/*.yaml && promtool test rules "
-        f"{folder}/prometheus/tests/*.yaml",
+        "Next: promtool check rules out/prometheus/rules/*.yaml && promtool test rules "
+        "out/prometheus/tests/*.yaml",
     ):
         assert line in lines
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
@@ -77,36 +84,29 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
         "time-to-page.md",
     ]
     assert stat.S_IMODE((folder / "prometheus/rules/agenteval-alerts.yaml").stat().st_mode) == 0o644
-
-
-def test_rules_with_scaled_time_have_no_tests(provision: Provision) -> None:
-    """The next command only checks the rules."""
-    lines = provision("prometheus", "--time-scale", "0.01")
-    assert lines[-1] == f"Next: promtool check rules {provision.folder}/prometheus/rules/*.yaml"
+    scaled = provision("prometheus --time-scale 0.01", output="scaled")
+    assert scaled[-1] == "Next: promtool check rules scaled/prometheus/rules/*.yaml", "no tests"
 
 
 def test_check_compares_and_writes_nothing(provision: Provision) -> None:
-    """The exit code is 1 while a file is missing or differs, and 0 once all are up to date."""
-    written = provision.folder / "alertmanager/alertmanager.yml"
-    assert f"{written}: is missing" in provision("alertmanager", "--check", code=1)
+    """The exit code is 1 while a file is missing, differs or is obsolete, and 0 once all are up to
+    date.
+    """
+    name = "out/alertmanager/alertmanager.yml"
+    check = "alertmanager --check"
+    assert f"{name}: is missing" in provision(check, code=1)
     assert not provision.folder.exists()
     provision("alertmanager")
-    assert provision("alertmanager", "--check") == ["1 of 1 files are up to date"]
-    written.write_text(written.read_text() + "# mine\n")
-    assert f"{written}: differs" in provision("alertmanager", "--check", code=1)
-
-
-def test_an_obsolete_file_is_named(provision: Provision) -> None:
-    """--check gives 1 until it is removed."""
-    provision("prometheus")
-    rules = provision.folder / "prometheus/rules"
-    earlier = rules / "agenteval-earlier.yaml"
-    earlier.write_text((rules / "agenteval-alerts.yaml").read_text())
-    for option, code in (((), 0), (("--check",), 1)):
-        lines = provision("prometheus", *option, code=code)
-        assert f"{earlier}: is obsolete: no setting needs it any more; remove it" in lines
+    assert provision(check) == ["1 of 1 files are up to date"]
+    written = provision.folder / "alertmanager/alertmanager.yml"
+    earlier = written.with_name("earlier.yml")
+    earlier.write_text(written.read_text())
+    obsolete = "out/alertmanager/earlier.yml: is obsolete: no setting needs it any more; remove it"
+    assert obsolete in provision("alertmanager")
+    assert obsolete in provision(check, code=1)
     earlier.unlink()
-    provision("prometheus", "--check")
+    written.write_text(written.read_text() + "# mine\n")
+    assert f"{name}: differs" in provision(check, code=1)
 
 
 def test_a_file_that_was_not_generated_is_kept(provision: Provision) -> None:
@@ -115,9 +115,10 @@ def test_a_file_that_was_not_generated_is_kept(provision: Provision) -> None:
     own.parent.mkdir(parents=True)
     own.write_text("groups: []\n")
     assert provision("prometheus", code=2) == []
-    assert f"{own}: was not generated; --force writes over it" in provision.err
+    alerts = "out/prometheus/rules/agenteval-alerts.yaml"
+    assert f"{alerts}: was not generated; --force writes over it" in provision.err
     assert [path.name for path in provision.folder.rglob("*.yaml")] == [own.name]
-    provision("prometheus", "--force")
+    provision("prometheus --force")
     assert own.read_text() != "groups: []\n"
 
 
@@ -125,32 +126,31 @@ def test_without_a_settings_file_nothing_is_written(
     provision: Provision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defaults would overwrite the rules of a file. AGENTEVAL_SETTINGS names one too."""
-    provision("prometheus", settings=None, code=2)
+    provision("alertmanager", settings=None, code=2)
     assert not provision.folder.exists()
     assert "--settings: no settings file is named" in provision.err
     monkeypatch.setenv("AGENTEVAL_SETTINGS", str(provision.cli.settings(SETTINGS)))
-    provision("prometheus", settings=None)
+    provision("alertmanager", settings=None)
 
 
 def test_wrong_options_settings_and_folders_are_2(provision: Provision) -> None:
     """The error names the target of the option, the path and the reason, or the setting."""
-    provision("grafana", "--webhook", "http://127.0.0.1:1", code=2)
-    assert "--webhook: is an option of alertmanager, not of grafana" in provision.err
-    for option, target in (
-        ("--webhook", "alertmanager"),
-        ("--runbooks", "prometheus"),
-        ("--traces", "prometheus"),
+    no_address = "must be an address that begins with http:// or https://"
+    for words, message in (
+        (
+            "grafana --webhook http://127.0.0.1:1",
+            "--webhook: is an option of alertmanager, not of grafana",
+        ),
+        ("alertmanager --webhook docs/here", f"webhook: {no_address}"),
+        ("prometheus --runbooks docs/here", f"runbooks: {no_address}"),
+        ("prometheus --traces docs/here", f"traces: {no_address}"),
+        ("collector --scrape 8889", "scrape: must be a host and a port"),
     ):
-        provision(target, option, "docs/here", code=2)
-        assert (
-            f"{option[2:]}: must be an address that begins with http:// or https://"
-            in provision.err
-        )
-    provision("collector", "--scrape", "8889", code=2)
-    assert "scrape: must be a host and a port" in provision.err
+        provision(words, code=2)
+        assert message in provision.err
     provision.folder.write_text("")
     provision("alertmanager", code=2)
-    assert f"{provision.folder}/alertmanager/alertmanager.yml: cannot be written" in provision.err
+    assert "out/alertmanager/alertmanager.yml: cannot be written" in provision.err
     provision("all", settings="evaluators: [{type: ResponseHealth, objective: 2}]", code=2)
     assert "evaluators[0].objective" in provision.err
     assert provision.folder.read_text() == ""
@@ -159,14 +159,16 @@ def test_wrong_options_settings_and_folders_are_2(provision: Provision) -> None:
 def test_all_is_every_target(provision: Provision) -> None:
     """Its files are those of each target by itself, and its options are all options."""
     provision(ALL, output="all")
+    options: set[str] = set()
     for target in TARGETS:
         provision(target, output="single")
-    texts = [
+        options.update(options_of(target))
+    together, apart = (
         {path.relative_to(folder): path.read_text() for path in folder.rglob("*") if path.is_file()}
         for folder in (provision.cli.folder / "all", provision.cli.folder / "single")
-    ]
-    assert texts[0] == texts[1]
-    assert set(options_of(ALL)) == {name for target in TARGETS for name in options_of(target)}
+    )
+    assert together == apart
+    assert set(options_of(ALL)) == options
 
 
 def test_all_without_the_extra_writes_the_rest(
@@ -179,14 +181,13 @@ def test_all_without_the_extra_writes_the_rest(
         if name.startswith(("agenteval_otel.provisioning.grafana.", "grafana_foundation_sdk.")):
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "grafana_foundation_sdk", None)
-    lines = provision(ALL)
-    assert f"wrote {provision.folder}/compose.yaml" in lines
+    assert "wrote out/compose.yaml" in provision(ALL)
     assert not (provision.folder / "grafana").exists()
     assert (
         'not written: grafana/: dashboards need the extra grafana: pip install "agenteval-otel[grafana]"'
-        in (provision.err)
+        in provision.err
     )
-    provision(ALL, "--check", code=2)
+    provision(f"{ALL} --check", code=2)
     assert "not compared: grafana/" in provision.err
     provision("grafana", code=2)
 
@@ -215,7 +216,7 @@ def test_objectives_of_functions_have_alerts(
         "  polite of all but flights, hotels: alerts on its objective of 90 %",
     ):
         assert line in lines
-    shown = provision.cli("check", provision.cli.settings(FUNCTIONS))
+    shown = provision.cli("check settings.yaml")
     assert "  functions of decorators: polite, price_named" in shown
     assert "Warnings" not in shown
 
@@ -250,9 +251,7 @@ def test_an_objective_that_nothing_scores_is_refused(
         "name: stars", "name: dumps"
     )
     text = (text if ":stars" not in old else FUNCTIONS).replace(old, new)
-    provision("prometheus", settings=text, code=2)
-    assert message in provision.err
-    assert message in provision.cli("check", provision.cli.settings(text), code=1)
+    provision.assert_refused(text, message)
 
 
 OF_LAST = """\
@@ -273,7 +272,7 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
     that cannot come.
     """
     lines = provision("prometheus", settings=OF_LAST)
-    shown = provision.cli("check", provision.cli.settings(OF_LAST)).splitlines()
+    shown = provision.cli("check settings.yaml").splitlines()
     assert (
         "  KeywordCoverage [inline]: helpful (numeric, passes from 0.7, objective 95 % of the last 100)"
         in shown
@@ -295,8 +294,8 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
         assert "an objective of 0 cannot be missed" in health
     disabled = f"{OF_LAST}breach: {{enabled: false}}\n"
     warning = "no process watches the objectives, and no page comes for helpful, no_secrets"
-    assert warning in provision.cli("check", provision.cli.settings(disabled))
-    assert any(warning in line for line in provision("prometheus", "--force", settings=disabled))
+    assert any(warning in line for line in provision("prometheus --force", settings=disabled))
+    assert warning in provision.cli("check settings.yaml")
 
 
 @pytest.mark.parametrize(
@@ -327,11 +326,6 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
         ("of_last: 100", "of_last: 0", "criteria.default[0].of_last: expected at least 1, found 0"),
         (
             "of_last: 100",
-            "of_last: many",
-            "criteria.default[0].of_last: expected a whole number, found 'many'",
-        ),
-        (
-            "of_last: 100",
             "of_last: 0.5",
             "criteria.default[0].of_last: expected a whole number, found 0.5",
         ),
@@ -352,11 +346,6 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
         ),
         (
             "objective: 0}",
-            "objective: -1}",
-            "criteria.default[2].objective: expected at least 0, found -1",
-        ),
-        (
-            "objective: 0}",
             "objective: true}",
             "criteria.default[2].objective: expected a number, found True",
         ),
@@ -367,6 +356,4 @@ def test_wrong_objectives_are_refused(
 ) -> None:
     """By `provision` and by `check`, with the field, what was found and what is allowed."""
     text = OF_LAST.replace(old, new, 1)
-    provision("prometheus", settings=text, code=2)
-    assert message in provision.err
-    assert message in provision.cli("check", provision.cli.settings(text), code=1)
+    provision.assert_refused(text, message)

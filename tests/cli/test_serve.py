@@ -37,10 +37,10 @@ def errors_of(*arguments: object) -> str:
 
 
 def test_pages_without_a_database_name_the_setting(cli: CommandLine) -> None:
+    """`--ui` without a database is refused: there is nothing to show."""
     cli.file("agenteval.yaml", SETTINGS)
-    assert "--ui: the pages show what is stored in a database" in errors_of(
-        "--settings", "agenteval.yaml", "--ui", "0"
-    )
+    cli("serve --settings agenteval.yaml --ui 0", code=2)
+    assert "--ui: the pages show what is stored in a database" in cli.err
 
 
 @pytest.fixture(name="taken")
@@ -69,15 +69,15 @@ def test_arguments_add_to_the_file_and_to_variables(
     """With the token of a variable and `insecure` of the file, `--host` alone is enough; each of
     them is needed.
     """
-    ports = (f"--http-port={taken}", "--grpc-port=0")
-    arguments = ("--settings", cli.settings(SETTINGS), "--host=0.0.0.0", *ports)
-    assert "sidecar.host: 0.0.0.0 can be reached from other machines: set token" in errors_of(
-        *arguments
-    )
+    cli.settings(SETTINGS)
+    words = f"--settings settings.yaml --host=0.0.0.0 --http-port={taken} --grpc-port=0"
+    cli(f"serve {words}", code=2)
+    assert "sidecar.host: 0.0.0.0 can be reached from other machines: set token" in cli.err
     monkeypatch.setenv("AGENTEVAL_SIDECAR__TOKEN", TOKEN)
-    assert "cannot be bound" in errors_of(*arguments)  # so the rest is right
+    assert "cannot be bound" in errors_of(*words.split())  # so the rest is right
     monkeypatch.setenv("AGENTEVAL_SIDECAR__INSECURE", "false")
-    assert "without TLS" in errors_of(*arguments)
+    cli(f"serve {words}", code=2)
+    assert "without TLS" in cli.err
 
 
 def test_a_short_token_is_refused_without_being_shown(
@@ -97,32 +97,15 @@ def test_a_file_of_tls_that_cannot_be_used_is_named(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Missing, no certificate, no authority: each error has the setting and the file."""
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=a",
-        "-days",
-        "2",
-    ]
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=a -days 2"
     subprocess.run(
-        [*command, "-keyout", cli.folder / "key.pem", "-out", cli.folder / "a.pem"],
-        check=True,
-        timeout=60,
+        [*command.split(), "-keyout", "key.pem", "-out", "a.pem"], check=True, timeout=60
     )
     cli.file("wrong.pem", "wrong")
+    missing = "none.pem cannot be read: No such file"
     for certificate, key, authority, error in (
-        ("a.pem", "none.pem", "a.pem", "sidecar.key: none.pem cannot be read: No such file"),
-        (
-            "none.pem",
-            "key.pem",
-            "a.pem",
-            "sidecar.certificate: none.pem cannot be read: No such file",
-        ),
+        ("a.pem", "none.pem", "a.pem", f"sidecar.key: {missing}"),
+        ("none.pem", "key.pem", "a.pem", f"sidecar.certificate: {missing}"),
         (
             "wrong.pem",
             "key.pem",
@@ -131,39 +114,35 @@ def test_a_file_of_tls_that_cannot_be_used_is_named(
         ),
         ("a.pem", "key.pem", "wrong.pem", "sidecar.client_ca: wrong.pem is not in PEM"),
     ):
-        for name, value in (("CERTIFICATE", certificate), ("KEY", key), ("CLIENT_CA", authority)):
-            monkeypatch.setenv(f"AGENTEVAL_SIDECAR__{name}", value)
+        monkeypatch.setenv("AGENTEVAL_SIDECAR__CERTIFICATE", certificate)
+        monkeypatch.setenv("AGENTEVAL_SIDECAR__KEY", key)
+        monkeypatch.setenv("AGENTEVAL_SIDECAR__CLIENT_CA", authority)
         cli("serve", code=2)
         assert error in cli.err
 
 
 def test_files_that_hold_no_otlp_are_refused(cli: CommandLine) -> None:
-    """What is no request at all, and JSON of something else; the Collector's metrics beside spans
-    are passed over.
+    """What is no request at all, JSON of something else, and a file that is cut off; the
+    Collector's metrics beside spans are passed over.
     """
     for text in ("hello", '{"a": 1}'):
-        cli("serve", "--once", cli.file("wrong.json", text), code=2)
+        cli.file("wrong.json", text)
+        cli("serve --once wrong.json", code=2)
         assert re.search(r"wrong\.json(:1)?: is no OTLP", cli.err)
-    lines = '{"resourceMetrics": [{}]}\n{"resourceSpans": []}\n'
-    assert cli("serve", "--once", cli.file("right.json", lines)) == "0 answers\n"
+    cli.file("right.json", '{"resourceMetrics": [{}]}\n{"resourceSpans": []}\n')
+    assert cli("serve --once right.json") == "0 answers\n"
+    packed = bytearray(gzip.compress(b'{"resourceSpans": []}\n' * 1_000))
+    packed[20:40] = bytes(20)
+    (cli.folder / "damaged.json.gz").write_bytes(packed)
+    cli("serve --once damaged.json.gz", code=2)
+    assert "damaged.json.gz: ends early" in cli.err
 
 
 def test_files_are_evaluated_without_the_journal(cli: CommandLine) -> None:
     """With `durable` in the settings too: the files are there, and the folder may be the running
     sidecar's.
     """
-    settings = cli.settings(SETTINGS.replace("quiet_s: 0.5", "quiet_s: 0.5, durable: kept"))
-    lines = '{"resourceSpans": []}\n'
-    assert (
-        cli("serve", "--settings", settings, "--once", cli.file("right.json", lines))
-        == "0 answers\n"
-    )
+    cli.settings(SETTINGS.replace("quiet_s: 0.5", "quiet_s: 0.5, durable: kept"))
+    cli.file("right.json", '{"resourceSpans": []}\n')
+    assert cli("serve --settings settings.yaml --once right.json") == "0 answers\n"
     assert not (cli.folder / "kept").exists()
-
-
-def test_a_damaged_file_is_named(cli: CommandLine) -> None:
-    packed = bytearray(gzip.compress(b'{"resourceSpans": []}\n' * 1_000))
-    packed[20:40] = bytes(20)
-    (cli.folder / "damaged.json.gz").write_bytes(packed)
-    cli("serve", "--once", "damaged.json.gz", code=2)
-    assert "damaged.json.gz: ends early" in cli.err

@@ -75,17 +75,20 @@ def test_a_conversation_counts_as_one_draw() -> None:
 def test_uneven_sampling_is_undone() -> None:
     """Half of the failures and a twentieth of the passes: the means are those of all, with the
     right interval.
+
+    Of 300 intervals of 95 % a right method holds less than 91 % or more than 98.5 % once in 500.
     """
     random = np.random.default_rng(2)
+
+    def sampled_mean(share: float) -> UnitMean:
+        scores = (random.random(1_000) < share).astype(float)
+        probability = np.where(scores == 1, 0.05, 0.5)
+        seen = random.random(1_000) < probability
+        return mean_of(scores_of(scores[seen], 1 / probability[seen]))
+
     held = 0
     for _ in range(300):
-        means = []
-        for share in (0.9, 0.8):
-            scores = (random.random(4_000) < share).astype(float)
-            probability = np.where(scores == 1, 0.05, 0.5)
-            seen = random.random(4_000) < probability
-            means.append(mean_of(scores_of(scores[seen], 1 / probability[seen])))
-        difference = statistics.unpaired(*means)
+        difference = statistics.unpaired(sampled_mean(0.9), sampled_mean(0.8))
         held += difference.low <= -0.1 <= difference.high
     assert 0.91 <= held / 300 <= 0.985
 
@@ -99,21 +102,14 @@ def test_signs_of_few_pairs_are_exact() -> None:
 
 def test_labels_of_few_are_exact() -> None:
     """All 70 ways to label eight scores: the p-value is the share of those that are as far apart."""
-    values = [0.1, 0.2, 0.25, 0.4, 0.5, 0.7, 0.8, 0.9]
-    scores = np.array(values)
-    observed, larger = None, 0
-    for chosen in itertools.combinations(range(8), 4):
-        b = np.isin(np.arange(8), chosen)
-        gap = abs(scores[b].mean() - scores[~b].mean()) / np.sqrt(
-            scores[b].var(ddof=1) + scores[~b].var(ddof=1)
-        )
-        observed = gap if chosen == (4, 5, 6, 7) else observed
-    for chosen in itertools.combinations(range(8), 4):
-        b = np.isin(np.arange(8), chosen)
-        gap = abs(scores[b].mean() - scores[~b].mean()) / np.sqrt(
-            scores[b].var(ddof=1) + scores[~b].var(ddof=1)
-        )
-        larger += bool(observed is not None and gap >= observed - 1e-9)
+    values = np.array([0.1, 0.2, 0.25, 0.4, 0.5, 0.7, 0.8, 0.9])
+
+    def gap(chosen: tuple[int, ...]) -> float:
+        a, b = np.delete(values, chosen), values[list(chosen)]
+        return float(abs(b.mean() - a.mean()) / np.sqrt(a.var(ddof=1) + b.var(ddof=1)))
+
+    gaps = [gap(chosen) for chosen in itertools.combinations(range(8), 4)]
+    larger = sum(each >= gap((4, 5, 6, 7)) - 1e-9 for each in gaps)
     p = statistics.permuted_labels(
         clusters(values[:4]), clusters(values[4:]), np.random.default_rng(1)
     )

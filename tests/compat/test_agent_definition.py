@@ -11,34 +11,10 @@ import pytest
 from agenteval_otel import accounting, configure, flush, monitor
 from agenteval_otel.cli import main
 from agenteval_otel.config.load import SettingsError, load_settings
-from agenteval_otel.evaluators import KeywordCoverage, RuleBased, Toxicity
 from agenteval_otel.testing import RecordedTelemetry
+from tests.compat.test_documents import DOCUMENT
 
-BLOCK: dict[str, Any] = {
-    "enabled": True,
-    "evaluatorConfigs": [
-        {
-            "type": "RuleBased",
-            "rules": [
-                {"criterionName": "IsConcise", "config": {"type": "length", "max": 120}},
-                {
-                    "criterionName": "SaysNoPrice",
-                    "config": {"type": "regex", "pattern": "\\$\\d", "expectedOutcome": "no_match"},
-                },
-            ],
-        },
-        {
-            "type": "KeywordCoverage",
-            "config": {"criterionName": "NamesTheDay", "expectedKeywords": ["Tuesday"]},
-        },
-        {"type": "Toxicity", "config": {"criterionName": "IsPolite", "toxicTerms": ["idiot"]}},
-    ],
-    "criteria": [
-        {"name": "IsConcise", "description": "Short enough", "scale": "binary", "weight": 2},
-        {"name": "NamesTheDay", "description": "Says when", "scale": "numeric", "weight": 1},
-    ],
-    "metadata": {"suite": "opening-hours"},
-}
+BLOCK: dict[str, Any] = {"enabled": True, **DOCUMENT}
 AGENT: dict[str, Any] = {
     "version": "1.0",
     "agentId": "opening-hours",
@@ -62,22 +38,14 @@ def written(folder: Path, **changes: Any) -> Path:
 
 
 def test_the_block_is_read_as_settings(tmp_path: Path) -> None:
-    """Evaluators, criteria and the switch are those of the block; nothing of the rest is read."""
-    loaded = load_settings(written(tmp_path), environment={})
-    rules, keywords, toxicity = loaded.settings.evaluators
-    assert isinstance(rules, RuleBased)
-    assert [rule.criterion_name for rule in rules.rules] == ["IsConcise", "SaysNoPrice"]
-    assert isinstance(keywords, KeywordCoverage)
-    assert isinstance(toxicity, Toxicity)
-    assert {item.name: item.weight for item in loaded.settings.criteria_of()} == {
-        "IsConcise": 2,
-        "NamesTheDay": 1,
-    }
-    assert loaded.settings.enabled is True
-    # Read as the same block in a file of its own.
+    """The block is read as a file of its own, its kill switch too; nothing of the rest is read."""
     alone = tmp_path / "run.json"
-    alone.write_text(json.dumps(BLOCK))
-    assert load_settings(alone, environment={}).settings == loaded.settings
+    for enabled in (True, False):
+        block = {**BLOCK, "enabled": enabled}
+        alone.write_text(json.dumps(block))
+        loaded = load_settings(written(tmp_path, evaluation=block), environment={})
+        assert loaded.settings == load_settings(alone, environment={}).settings
+        assert loaded.settings.enabled is enabled
 
 
 def test_a_monitored_agent_is_evaluated_by_its_block(
@@ -99,14 +67,8 @@ def test_a_monitored_agent_is_evaluated_by_its_block(
         )
         for event in telemetry.events()
     }
-    assert labels["IsConcise"] == labels["SaysNoPrice"] == labels["IsPolite"] == "pass"
-    assert "NamesTheDay" in labels
-
-
-def test_the_switch_of_the_block_is_the_kill_switch(tmp_path: Path) -> None:
-    """`enabled: false` in the block switches evaluation off."""
-    file = written(tmp_path, evaluation={**BLOCK, "enabled": False})
-    assert load_settings(file, environment={}).settings.enabled is False
+    assert labels["short"] == labels["clean"] == "pass"
+    assert "alike" in labels
 
 
 def test_the_command_line_takes_a_definition(
@@ -116,11 +78,11 @@ def test_the_command_line_takes_a_definition(
     file = written(tmp_path)
     assert main(["check", str(file)]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("IsConcise", "NamesTheDay", "IsPolite"))
+    assert all(word in shown for word in ("Toxicity", "clean", "alike", "short", "metadata"))
     answers = tmp_path / "answers.jsonl"
     answers.write_text(json.dumps({"response": "On Tuesday from nine."}) + "\n")
     assert main(["evaluate", str(answers), "--settings", str(file), "--quiet"]) == 0
-    assert "SaysNoPrice" in capsys.readouterr().out
+    assert "short" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -155,25 +117,6 @@ def test_a_wrong_block_is_refused_with_its_place(
     """The error names the file, the field and the fix."""
     with pytest.raises(SettingsError, match=message):
         load_settings(written(tmp_path, evaluation=evaluation), environment={})
-
-
-@pytest.mark.parametrize("value", [["Toxicity"], []])
-def test_a_settings_file_gives_its_evaluators_once(tmp_path: Path, value: list[str]) -> None:
-    """The same sentence as that of `EvaluationRunConfig`, since one list would replace the other."""
-    file = tmp_path / "run.json"
-    file.write_text(json.dumps({**BLOCK, "evaluators": value}))
-    message = r"run\.json: evaluators: give evaluators or evaluatorConfigs, not both"
-    with pytest.raises(SettingsError, match=message):
-        load_settings(file, environment={})
-
-
-@pytest.mark.parametrize("field", ["evaluators", "evaluatorConfigs"])
-def test_settings_with_an_agents_id_are_no_definition(tmp_path: Path, field: str) -> None:
-    """Evaluators on top make it a settings file, in which `agentId` is an unknown field."""
-    file = tmp_path / "settings.json"
-    file.write_text(json.dumps({"agentId": "a", field: BLOCK["evaluatorConfigs"]}))
-    with pytest.raises(SettingsError, match=r"settings\.json: agentId: unknown field"):
-        load_settings(file, environment={})
 
 
 def test_a_variable_over_the_block_is_named_alone(tmp_path: Path) -> None:

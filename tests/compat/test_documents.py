@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, monitor, run_evaluation_sync
-from agenteval_otel.cli import main
 from agenteval_otel.config.load import SettingsError, load_settings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LexicalSimilarity, RuleBased, Toxicity
@@ -76,15 +75,6 @@ def test_the_partnership_agents_switch_is_a_setting(
             load_settings(file, environment={})
 
 
-def test_check_tells_what_the_document_runs(
-    run_json: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """``agenteval-otel check run.json`` accepts it and names its criteria."""
-    assert main(["check", str(run_json)]) == 0
-    shown = capsys.readouterr().out
-    assert all(word in shown for word in ("Toxicity", "clean", "alike", "short", "metadata"))
-
-
 def test_monitor_takes_an_entry() -> None:
     """An entry of a document is an evaluator of `@monitor`, of a run configuration and of a suite."""
 
@@ -101,12 +91,25 @@ def test_monitor_takes_an_entry() -> None:
         monitor(evaluators=[{"type": "Toxicity", "config": {"criterionName": "clean"}}])
 
 
-def test_a_wrong_document_is_refused_with_its_place(run_json: Path) -> None:
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            {"evaluatorConfigs": [{"type": "Toxicty", "config": {}}]},
+            "evaluators\\[0\\]: unknown evaluator type.*'Toxicity'",
+        ),
+        # One list would replace the other.
+        ({**DOCUMENT, "evaluators": ["Toxicity"]}, "evaluators: give evaluators or .*, not both"),
+        ({**DOCUMENT, "evaluators": []}, "evaluators: give evaluators or .*, not both"),
+        # Evaluators on top make it a settings file and no definition of an agent.
+        ({**DOCUMENT, "agentId": "a"}, "agentId: unknown field"),
+        ({"evaluators": [TOXICITY], "agentId": "a"}, "agentId: unknown field"),
+    ],
+)
+def test_a_wrong_document_is_refused_with_its_place(
+    run_json: Path, document: dict[str, Any], message: str
+) -> None:
     """What is wrong is named with its file and place."""
-    run_json.write_text(
-        json.dumps({"evaluatorConfigs": [{"type": "Toxicty", "config": {}}]}, indent=2)
-    )
-    with pytest.raises(
-        SettingsError, match=r"run\.json: evaluators\[0\]: unknown evaluator type.*'Toxicity'"
-    ):
+    run_json.write_text(json.dumps(document, indent=2))
+    with pytest.raises(SettingsError, match=f"run\\.json: {message}"):
         load_settings(run_json, environment={})

@@ -14,29 +14,23 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
-from agenteval_otel.storage import EvaluationStorageProvider, OtlpStorageProvider
+from agenteval_otel.storage import EvaluationStorageProvider
 from tests.pipeline.support import eventually
 from tests.testing.doubles import Free, Keeping
 
 
 def test_the_defaults() -> None:
-    """Bare settings: health of everything, at most ten a second, on the pool, through
-    OpenTelemetry, not stored.
+    """Building starts nothing, and the verbs need no configuration. Bare settings look at the
+    health of at most ten answers a second; a rate takes the limit away.
     """
     threads = threading.active_count()
-    made = build(Settings())
-    assert threading.active_count() == threads, "building starts nothing"
-    assert made.enabled
-    assert made.handlers.defaults.evaluators == (ResponseHealth(),)
-    assert made.handlers.defaults.sampler == RateLimitSampler(max_per_s=10, ratio=1.0)
-    assert isinstance(made.dispatcher, PoolDispatcher)
-    assert (made.handlers.storage, made.handlers.telemetry) == ((), OtlpStorageProvider())
-    assert made.shared.agent_span == "sampled"
-    assert build(Settings(sample_rate=0)).handlers.defaults.sampler == RatioSampler(ratio=0.0), (
-        "a rate takes the limit away"
-    )
+    defaults = build(Settings()).handlers.defaults
+    assert threading.active_count() == threads
+    assert defaults.evaluators == (ResponseHealth(),)
+    assert defaults.sampler == RateLimitSampler(max_per_s=10, ratio=1.0)
+    assert build(Settings(sample_rate=0)).handlers.defaults.sampler == RatioSampler(ratio=0.0)
     assert flush(1)
-    assert set(accounting().values()) == {0}, "the verbs need no configuration"
+    assert set(accounting().values()) == {0}
     assert shutdown(1)
 
 
@@ -44,12 +38,16 @@ def test_the_memory_of_what_waits_is_a_setting() -> None:
     """`max_waiting_bytes` bounds all that waits in the process, `export.max_bytes` the encoded
     batches among it.
     """
-    before = MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes
+
+    def limits() -> tuple[int, int]:
+        return MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes
+
+    before = limits()
     try:
         build(Settings(max_waiting_bytes=2**21, export={"max_bytes": 2**20}))
-        assert (MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes) == (2**21, 2**20)
+        assert limits() == (2**21, 2**20)
         build(Settings())
-        assert (MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes) == (64 * 2**20, 32 * 2**20)
+        assert limits() == (64 * 2**20, 32 * 2**20)
     finally:
         MEMORY.max_bytes, MEMORY.encoded_batches.max_bytes = before
 
@@ -114,6 +112,11 @@ def test_all_forms_are_taken() -> None:
         ),
         ({"dispatcher": {"type": "pool", "max_items": 0}}, "dispatcher.max_items", "found 0"),
         ({"sampler": RatioSampler(), "sample_rate": 0.5}, "sampler", "not both"),
+        (
+            {"telemetry": {"headers": {"authorization": "a\nb"}}},
+            "telemetry.headers",
+            "a name and a value are one line",
+        ),
     ],
 )
 def test_wrong_settings_change_nothing(fields: dict[str, Any], path: str, message: str) -> None:
@@ -138,6 +141,11 @@ def test_settings_or_fields() -> None:
         ConfigurationError, match="expected the path of a file, Settings or a mapping, found int"
     ):
         configure(7)  # type: ignore[arg-type]
+
+
+def test_no_storage_is_an_empty_list() -> None:
+    """``storage:`` without a value, as YAML has it, is no storage."""
+    assert Settings(storage=None).storage == ()
 
 
 @pytest.mark.parametrize(
@@ -180,22 +188,14 @@ def test_reserved_criterion_names_are_refused(name: str) -> None:
     reason and list.
     """
     reserved = rf"begin with '{name.partition('.')[0]}'.*of the result itself; reserved are evaluator, .*prompt"
-    for load in (
-        lambda: configure(
-            evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])]
-        ),
-        lambda: Settings(
-            evaluators=[
-                {"type": "KeywordCoverage", "criterion_name": name, "expected_keywords": ["a"]}
-            ]
-        ),
-        lambda: Settings(criteria={"default": [{"name": name}]}),
-        lambda: monitor(evaluators=[KeywordCoverage(criterion_name=name, expected_keywords=["a"])])(
-            str.upper
-        ),
-    ):
+    with pytest.raises(ConfigurationError, match=reserved):
+        Settings(criteria={"default": [{"name": name}]})
+    entry = {"type": "KeywordCoverage", "criterion_name": name, "expected_keywords": ["a"]}
+    for evaluator in (entry, KeywordCoverage(criterion_name=name, expected_keywords=["a"])):
         with pytest.raises(ConfigurationError, match=reserved):
-            load()
+            configure(evaluators=[evaluator])
+        with pytest.raises(ConfigurationError, match=reserved):
+            monitor(evaluators=[evaluator])(str.upper)
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["the same settings", "new settings"])

@@ -4,10 +4,10 @@ change.
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from operator import is_
 from pathlib import Path
 from typing import Any
@@ -54,14 +54,14 @@ def test_enabled_false_switches_off_without_another_pipeline(tmp_path: Path) -> 
     assert (accounting()["disabled"], accounting()["evaluated"]) == (2, 1)
 
 
-WRONG = {
+WRONG: dict[str, Any] = {
     "vanished": None,
-    "empty": "",
-    "half-written": "agents:\n  support: {sample_rate: 0.",
-    "wrong": "sampel_rate: 1\nsampler: {type: ratoi}",
+    "empty": b"",
+    "half-written": b"agents:\n  support: {sample_rate: 0.",
+    "wrong": b"sampel_rate: 1\nsampler: {type: ratoi}",
     "no text": b"\xff\xfe\x00",
-    "too large": "#" * 300_000,
-    "a bomb": "a: &a [1, 1]\nb: [" + "*a, " * 9000 + "1]",
+    "too large": b"#" * 300_000,
+    "a bomb": b"a: &a [1, 1]\nb: [" + b"*a, " * 9000 + b"1]",
     "a folder": ...,
 }
 
@@ -74,29 +74,24 @@ def test_what_is_wrong_changes_nothing(
     outcomes go on.
     """
     kept = configured(tmp_path, "sample_rate: 1.0")
-    handler, before = monitor(str.upper), current_pipeline()
+    handler, before = monitor(str.upper), default_pipeline()
     file, content = tmp_path / "settings.yaml", WRONG[case]
     file.unlink()
     if content is ...:
         file.mkdir()
     elif content is not None:
-        file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with caplog.at_level(logging.WARNING, logger="agenteval_otel"):
-        for number in range(3):
-            assert not reload()
-            handler("a")
-            assert current_pipeline() is before
-            assert (len(kept.saved), accounting()["evaluated"]) == (number + 1, number + 1)
-    assert before is not None
+        file.write_bytes(content)
+    for number in (1, 2, 3):
+        assert not reload()
+        handler("a")
+        assert default_pipeline() is before
+        assert len(kept.saved) == accounting()["evaluated"] == number
     assert before.accounting.failures["reload"] == 3
-    logged = [
-        record.getMessage() for record in caplog.records if "reload_failed" in record.getMessage()
-    ]
-    assert len(logged) == 1
-    assert "settings.yaml" in logged[0]
+    (logged,) = [line for line in caplog.messages if "reload_failed" in line]
+    assert "settings.yaml" in logged
     if case == "wrong":
-        assert "did you mean 'sample_rate'?" in logged[0]
-        assert "did you mean 'ratio'?" in logged[0]
+        assert "did you mean 'sample_rate'?" in logged
+        assert "did you mean 'ratio'?" in logged
     if content is ...:
         file.rmdir()
     written_settings(tmp_path, "sample_rate: 0.0")
@@ -128,17 +123,13 @@ def test_a_handler_that_does_not_fit_keeps_all_where_they_were(tmp_path: Path) -
     ]
     before = current_pipeline()
     written_settings(tmp_path, "sample_rate: 0")
-    moody.armed = True
-    assert not reload()
-    assert current_pipeline() is before
-    for handler in handlers:
-        handler("x")
-    assert len(kept.saved) == 5
-    moody.armed = False
-    assert reload()
-    for handler in handlers:
-        handler("x")
-    assert len(kept.saved) == 6
+    for armed, evaluated in ((True, 5), (False, 6)):
+        moody.armed = armed
+        assert reload() is not armed
+        assert (current_pipeline() is before) is armed
+        for handler in handlers:
+            handler("x")
+        assert len(kept.saved) == evaluated
 
 
 def test_equal_parts_are_kept(tmp_path: Path) -> None:
@@ -151,19 +142,16 @@ def test_equal_parts_are_kept(tmp_path: Path) -> None:
         "evaluators: [ResponseHealth, {type: KeywordCoverage, criterion_name: kw, expected_keywords: [a]}]\n"
     )
     configure(written_settings(tmp_path, text))
-    before = default_pipeline()
-    written_settings(
-        tmp_path,
-        text.replace("expected_keywords: [a]", "expected_keywords: [b]") + "agent_span: never",
-    )
+    first = default_pipeline().handlers
+    written_settings(tmp_path, text.replace("keywords: [a]", "keywords: [b]"))
     assert reload()
     after = default_pipeline()
-    assert after is not before
-    assert after.handlers.defaults.sampler is before.handlers.defaults.sampler
-    assert list(map(is_, after.handlers.storage, before.handlers.storage)) == [True, True]
-    assert list(
-        map(is_, after.handlers.defaults.evaluators, before.handlers.defaults.evaluators)
-    ) == [True, False]
+    second = after.handlers
+    assert second is not first
+    assert second.defaults.sampler is first.defaults.sampler
+    assert list(map(is_, second.storage, first.storage)) == [True, True]
+    kept = map(is_, second.defaults.evaluators, first.defaults.evaluators)
+    assert list(kept) == [True, False]
     assert reload()
     assert default_pipeline() is after
 
@@ -173,22 +161,28 @@ def test_storage_that_is_gone_is_closed(tmp_path: Path) -> None:
     left.
     """
     first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
-    written_settings(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {first}}}")
-    configure(tmp_path / "settings.yaml")
+    storage = "sample_rate: 1.0\nstorage: {{type: json_file, path: {}}}"
+    configure(written_settings(tmp_path, storage.format(first)))
     handler = monitor(str.upper)
     handler("a")
     (provider,) = default_pipeline().handlers.storage
     assert flush(10)
     assert "batcher" in vars(provider)
-    written_settings(tmp_path, f"sample_rate: 1.0\nstorage: {{type: json_file, path: {second}}}")
+    written_settings(tmp_path, storage.format(second))
     assert reload()
-    for thread in threading.enumerate():
-        if thread.name == "agenteval-close":
-            thread.join(10)
+    wait_for_closing()
     assert "batcher" not in vars(provider)
     handler("b")
     assert flush(10)
-    assert (len(first.read_text().splitlines()), len(second.read_text().splitlines())) == (1, 1)
+    for file in (first, second):
+        assert len(file.read_text().splitlines()) == 1
+
+
+def wait_for_closing() -> None:
+    """Wait until the parts that were replaced are closed."""
+    for thread in threading.enumerate():
+        if thread.name == "agenteval-close":
+            thread.join(10)
 
 
 CLOSED: list[str] = []
@@ -210,9 +204,7 @@ def test_a_closed_exporter_is_closed_again_with_the_next_change(
     ):
         configure(storage=[Closing(detail=detail, tracer_provider=telemetry.tracer_provider)])  # type: ignore[arg-type]
         monitor(str.upper)("a")
-        for thread in threading.enumerate():
-            if thread.name == "agenteval-close":
-                thread.join(10)
+        wait_for_closing()
         assert sorted(CLOSED) == closed
 
 
@@ -224,6 +216,20 @@ def test_there_may_be_nothing_to_reload(caplog: pytest.LogCaptureFixture) -> Non
     assert "nothing to read again" in caplog.text
 
 
+def within_a_reload(monkeypatch: pytest.MonkeyPatch, interrupt: Callable[[], object]) -> None:
+    """Run this once in the middle of the next reload, after the file is read."""
+    read = process.load_settings
+    waiting = [interrupt]
+
+    def interrupted(*arguments: Any, **fields: Any) -> Any:
+        result = read(*arguments, **fields)
+        if waiting:
+            waiting.pop()()
+        return result
+
+    monkeypatch.setattr(process, "load_settings", interrupted)
+
+
 def test_a_signal_in_the_middle_of_a_reload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,18 +238,14 @@ def test_a_signal_in_the_middle_of_a_reload(
     """
     configured(tmp_path, "sample_rate: 1.0")
     inner: list[bool] = []
-    read = process.load_settings
 
-    def interrupted(*arguments: Any, **fields: Any) -> Any:
-        result = read(*arguments, **fields)
-        if not inner:
-            written_settings(tmp_path, "sample_rate: 0.25")
-            signal.raise_signal(signal.SIGHUP)
-        return result
+    def interrupt() -> None:
+        written_settings(tmp_path, "sample_rate: 0.25")
+        signal.raise_signal(signal.SIGHUP)
 
+    within_a_reload(monkeypatch, interrupt)
     before = signal.signal(signal.SIGHUP, lambda *_: inner.append(reload()))
     try:
-        monkeypatch.setattr(process, "load_settings", interrupted)
         assert reload()
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -273,13 +275,18 @@ def test_disable_holds_through_reload_and_configure(tmp_path: Path) -> None:
     assert (accounting()["disabled"], accounting()["evaluated"]) == (3, 1)
 
 
-def test_reload_in_a_forked_child(tmp_path: Path) -> None:
+def test_reload_in_a_forked_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that was forked while the parent reloaded reloads by itself."""
     configured(tmp_path, "sample_rate: 1.0")
-    with process._STATE.lock:
-        process._STATE.is_busy = True
-        pid = os.fork()
-        if pid == 0:
+    children: list[int] = []
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
             os._exit(0 if reload() else 1)
-        process._STATE.is_busy = False
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        children.append(child)
+
+    within_a_reload(monkeypatch, fork)
+    assert reload()
+    (child,) = children
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

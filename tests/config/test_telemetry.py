@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,15 +22,12 @@ SECRET = "the prompt of a customer"
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No provider, no endpoint, a log without earlier lines, and no handler left over from another
-    test.
-    """
+    """No provider and no endpoint."""
     for name in (
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT",
     ):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("agenteval_otel.config.process._FOLLOWING", weakref.WeakSet())
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""docs/quick-start.md and the queries of docs/sampling.md, followed with the real programs."""
+"""docs/quick-start.md and the queries of docs/sampling-weights.md, followed with the real
+programs.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from tests.docs.generator import DOCS
 pytestmark = pytest.mark.backend
 
 CONFIGURATION = DOCS.parent / "collector-config"
-QUICK_START, SAMPLING = (DOCS / "quick-start.md").read_text(), (DOCS / "sampling.md").read_text()
+QUICK_START = (DOCS / "quick-start.md").read_text()
+SAMPLING = (DOCS / "sampling-weights.md").read_text()
 ARRIVAL_LIMIT_S = 30.0
 UNEVEN = """
     import sys

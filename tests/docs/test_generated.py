@@ -30,13 +30,13 @@ def test_a_stale_document_is_named_and_written(
     generator = load_script("generate")
     generator.DOCS = tmp_path / "docs"
     shutil.copytree(DOCS, generator.DOCS)
-    document = generator.DOCS / "telemetry.md"
+    document = generator.DOCS / "reference/metrics.md"
     before = document.read_text()
     stale = before.replace("| `agenteval.queue.size`", "| `agenteval.queue.length`")
     assert stale != before
     document.write_text(stale)
     assert generator.main(["--check"]) == 1
-    assert "telemetry.md" in capsys.readouterr().err
+    assert "reference/metrics.md" in capsys.readouterr().err
     assert document.read_text() == stale
     assert generator.main([]) == 0
     assert document.read_text() == before

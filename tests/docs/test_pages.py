@@ -1,4 +1,4 @@
-"""docs/escalation.md and docs/troubleshooting.md name everything that there is."""
+"""docs/escalation.md and the pages of docs/reference name everything that there is."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from agenteval_otel.sampling import Escalation, Sampler
 from agenteval_otel.sampling.rules import RuleSampler
 from agenteval_otel.telemetry.reference import FAILURES, explanation_of_failure
 from tests.docs.generator import DOCS
+from tests.test_documents import run_block
 
-PAGE, TEXT = ((DOCS / name).read_text() for name in ("escalation.md", "troubleshooting.md"))
+PAGE = (DOCS / "escalation.md").read_text()
+LOG_LINES = (DOCS / "reference/log-lines.md").read_text()
 SOURCES = [path.read_text() for path in sorted((DOCS.parent / "agenteval_otel").rglob("*.py"))]
 
 
@@ -51,7 +53,7 @@ def test_every_log_line_of_ours_is_told() -> None:
     """Each event that the package logs has its line in the table."""
     events = names_like(r"log\.warning\(\s*\"(\w+)\"")
     assert {"part_failed", "no_telemetry"} <= events
-    assert {event for event in events if f"`{event}`" not in TEXT} == set()
+    assert {event for event in events if f"### `{event}`\n" not in LOG_LINES} == set()
 
 
 def test_every_part_that_is_counted_is_explained() -> None:
@@ -62,3 +64,14 @@ def test_every_part_that_is_counted_is_explained() -> None:
     assert {"sampler", "capture", "storage"} <= parts
     assert {part for part in parts if explanation_of_failure(part) is None} == set()
     assert {part.partition(":")[0] for part in FAILURES} == parts
+
+
+def test_the_example_of_telemetry_prints_what_stands_below_it(tmp_path: Path) -> None:
+    """But for the time of the answer and the evaluator's version."""
+    text = (DOCS / "telemetry.md").read_text()
+    program, printed = (
+        re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[0]
+        for language in ("python", "text")
+    )
+    differs = re.compile(r"(\.ended_at|\.evaluator\.version) = \S+")
+    assert differs.sub(r"\1", run_block(program, tmp_path)) == differs.sub(r"\1", printed)

@@ -1,4 +1,4 @@
-"""The requests of docs/sidecar.md to `/v1/evaluate`, sent by the shell as they stand there."""
+"""The requests of docs/evaluate-over-http.md to `/v1/evaluate`, sent by the shell as they stand there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.sidecar.serve import Sidecar
 from tests.docs.generator import DOCS
 
-PAGE = (DOCS / "sidecar.md").read_text()
+PAGE = (DOCS / "evaluate-over-http.md").read_text()
 SHOWN = "http://127.0.0.1:4328/v1/evaluate"
 
 

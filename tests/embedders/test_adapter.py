@@ -43,7 +43,7 @@ def test_an_async_method_is_awaited() -> None:
     """An `async def` is recognised before it is called."""
     embedder = as_embedder(SimpleNamespace(embed=later))
     assert embedder.is_async
-    assert asyncio.run(embedder.embed(["ab"])) == [[2.0, 1.0]]
+    assert asyncio.run(embedder.embedded(["ab"])) == ([[2.0, 1.0]], None)
 
 
 @pytest.mark.parametrize("form", [dict, SimpleNamespace])

@@ -252,7 +252,7 @@ def test_progress_is_written_to_a_terminal_when_asked_for(monkeypatch: pytest.Mo
 
 INTERRUPTED = """
 import asyncio, os, signal, sys, threading
-from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluations_sync
+from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluation_sync, run_evaluations_sync
 from agenteval_otel.evaluators import Func
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background has it ignored
@@ -278,14 +278,16 @@ try:
     run_evaluations_sync(endless, config, concurrency=4) if sys.argv[1] == "outside" else asyncio.run(inside())
 except KeyboardInterrupt:
     print("interrupted", [thread.name for thread in threading.enumerate()], flush=True)
+again = run_evaluation_sync({"response": "x"}, evaluators=["ResponseHealth"])
+print("again", again.overall_score)
 """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("where", ["outside", "inside"])
 def test_an_interrupt_ends_it_cleanly(where: str) -> None:
-    """Ctrl-C cancels what runs, is raised as KeyboardInterrupt, and leaves no thread but the loop's
-    and no complaint.
+    """Ctrl-C cancels what runs, is raised as KeyboardInterrupt, and leaves no thread but the loop's,
+    which takes the next call, and no complaint.
     """
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", INTERRUPTED, where],
@@ -295,7 +297,11 @@ def test_an_interrupt_ends_it_cleanly(where: str) -> None:
         check=False,
     )
     threads = ["MainThread", "agenteval-sync"]
-    assert ended.stdout.split("\n") == ["cancelled"] * 4 + [f"interrupted {threads}", ""]
+    assert ended.stdout.split("\n") == ["cancelled"] * 4 + [
+        f"interrupted {threads}",
+        "again 1.0",
+        "",
+    ]
     assert (ended.returncode, ended.stderr) == (0, "")
 
 

@@ -11,16 +11,15 @@ import pytest
 
 from agenteval_otel import accounting, configure, flush, monitor
 from agenteval_otel.config import default_pipeline
-from agenteval_otel.engine.capability import Capabilities, Capability, Evaluated, Host
+from agenteval_otel.engine.capability import Capability, Evaluated, Host
 from agenteval_otel.engine.handler import HandlerSettings
-from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
-from agenteval_otel.engine.signals import LateTruth, Signal, TruthSignal
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.task import Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Repetition, ResponseHealth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.sampling import ConversationSampler, RatioSampler
+from agenteval_otel.sampling import ConversationSampler
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
@@ -36,9 +35,6 @@ class CountWords(Capability):
 
     def on_response(self, evaluated: Evaluated) -> None:
         self.words += len(evaluated.input.response_text.split())
-
-    def take_over(self, before: CountWords) -> None:
-        self.words += before.words
 
 
 class Noting(Capability):
@@ -83,14 +79,8 @@ Made = tuple[Pipeline, Callable[..., Any]]
 
 
 @pytest.fixture
-def made(telemetry: RecordedTelemetry) -> Made:
+def made(pipeline: Pipeline) -> Made:
     """A pipeline that evaluates inline, and a handler on it."""
-    pipeline = pipeline_with(
-        sampler=RatioSampler(),
-        evaluators=(ResponseHealth(),),
-        storage=(telemetry.storage(),),
-        dispatcher=InlineDispatcher(),
-    )
 
     @monitor(pipeline=pipeline, agent="shop")
     def handler(question: str) -> str:
@@ -129,41 +119,43 @@ def test_one_that_breaks_costs_itself(made: Made, telemetry: RecordedTelemetry) 
     pipeline.shutdown(1.0)
 
 
-def test_the_end_is_in_two_phases_and_in_reverse(made: Made) -> None:
-    """All hand back what waits and write it, and are closed in reverse order; each within half of what
-    is left.
-    """
-    pipeline, _ = made
-    notes: list[str] = []
-    slow = Noting("slow", notes, takes_s=60)
-    for member in (Noting("first", notes), Noting("second", notes, "close"), slow):
-        pipeline.capabilities.add(member)
-    began_s = time.monotonic()
-    assert not pipeline.shutdown(1.0)
-    assert time.monotonic() - began_s < 30
-    names = ("first", "second", "slow")
-    drained, flushed = ([f"{name} {hook}" for name in names] for hook in ("drain", "flush"))
-    assert notes == [*drained, *flushed, *(f"{name} close" for name in reversed(names))]
-    assert pipeline.accounting.failures["second"] == 1
-
-
-def test_at_the_end_they_are_written_before_telemetry_may_take_all_the_time(
+def test_the_end_is_in_two_phases_and_in_reverse(
     made: Made, telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sidecar gets its share even if the receiver of telemetry hangs, and what is lost at the last
-    moment is in the last export.
+    """All hand back what waits and write it, before telemetry may take all the time; they are closed in
+    reverse order, each within half of what is left, and what they lose is in the last export.
     """
     pipeline, handler = made
     notes: list[str] = []
-    pipeline.capabilities.add(Noting("sidecar", notes, takes_s=60))
-    emitter = telemetry.storage().emitter
-    monkeypatch.setattr(
-        type(emitter.providers), "flush", lambda *_, **__: notes.append("telemetry") or False
-    )
+    for member in (
+        Noting("first", notes),
+        Noting("second", notes, "close"),
+        Noting("slow", notes, takes_s=60),
+    ):
+        pipeline.capabilities.add(member)
     handler("this")
     notes.clear()
+
+    def hang(*_: Any, **__: Any) -> bool:
+        notes.append("telemetry")
+        return False
+
+    monkeypatch.setattr(type(telemetry.storage().emitter.providers), "flush", hang)
     assert not pipeline.shutdown(1.0)
-    assert notes == ["sidecar drain", "sidecar flush", "telemetry", "sidecar close", "telemetry"]
+    assert notes == [
+        "first drain",
+        "second drain",
+        "slow drain",
+        "first flush",
+        "second flush",
+        "slow flush",
+        "telemetry",
+        "slow close",
+        "second close",
+        "first close",
+        "telemetry",
+    ]
+    assert pipeline.accounting.failures["second"] == 1
 
 
 def test_what_they_erase_adds_up(made: Made) -> None:
@@ -180,22 +172,8 @@ def test_what_they_erase_adds_up(made: Made) -> None:
     pipeline.shutdown(1.0)
 
 
-def test_the_next_pipeline_goes_on_with_what_was_seen() -> None:
-    """A capability takes over from the one of its class; without one there it begins anew."""
-    failed: list[str] = []
-
-    def broken(name: str, error: BaseException) -> None:
-        failed.append(name)
-
-    before, after = CountWords(), CountWords()
-    before.words = 12
-    notes: list[str] = []
-    Capabilities([after, Noting("new", notes)], broken).take_over(Capabilities([before], broken))
-    assert (after.words, notes, failed) == (12, [], [])
-
-
 class Reader(Capability):
-    """Takes answers over that are short, and hears of the truth of others."""
+    """Takes answers over that are short."""
 
     name = "reader"
 
@@ -208,9 +186,6 @@ class Reader(Capability):
         if is_short and task.take_end():
             self.taken.append(task)
         return not is_short
-
-    def on_signal(self, signal: Signal) -> str | None:
-        return "read" if "c-1" in signal.ids else None
 
 
 def test_an_answer_that_is_taken_over_is_neither_evaluated_nor_counted(
@@ -234,17 +209,6 @@ def test_an_answer_that_is_taken_over_is_neither_evaluated_nor_counted(
     assert (len(telemetry.events()), accounting()["evaluated"]) == (1, 1)
     task.finish("evaluated")
     assert accounting()["evaluated"] == 2
-
-
-def test_a_signal_goes_to_the_first_that_takes_it() -> None:
-    """Without any that hears signals there is nothing to wait for."""
-    truth = LateTruth("Paris", None, b"")
-    reader = Reader(host=None)  # type: ignore[arg-type]
-    heard = Capabilities([CountWords(), reader], lambda name, error: None)
-    assert heard.hear_signals
-    assert heard.on_signal(TruthSignal(["c-1"], truth)) == "read"
-    assert heard.on_signal(TruthSignal(["c-2"], truth)) is None
-    assert not Capabilities([CountWords()], lambda name, error: None).hear_signals
 
 
 @pytest.mark.parametrize("name", ["word_reader", "tests.engine.test_capability:Reader"])
@@ -271,6 +235,7 @@ def test_settings_name_a_capability(
         ("no_such", r"capabilities\[0\].*entry point of agenteval_otel.capabilities"),
         ("no.such:Thing", r"capabilities\[0\].*cannot be imported"),
         (7, r"capabilities\[0\].*found int"),
+        (lambda host: [], "expected a Capability, found list"),
     ],
 )
 def test_a_capability_that_cannot_be_made_is_refused(value: Any, words: str) -> None:
@@ -311,9 +276,3 @@ def test_a_hook_that_returns_nothing_changes_nothing(
     assert len(telemetry.events()) == 1
     assert pipeline.accounting.outcomes()["evaluated"] == 1
     assert pipeline.accounting.failures["forgetful"] == 1
-
-
-def test_what_is_no_capability_is_refused() -> None:
-    """At start, with its place."""
-    with pytest.raises(ConfigurationError, match="expected a Capability, found list"):
-        configure(capabilities=[lambda host: []])

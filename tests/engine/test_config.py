@@ -138,11 +138,6 @@ def test_a_dump_shows_no_secret() -> None:
             "at least 0",
         ),
         (
-            {"evaluators": [Free()], "criteria": [{"name": "a", "weight": float("nan")}]},
-            "criteria[0].weight",
-            "finite",
-        ),
-        (
             {"evaluators": [Free()], "criteria": [{"name": "a", "wieght": 1}]},
             "criteria[0].wieght",
             "'weight'",
@@ -157,19 +152,9 @@ def test_a_dump_shows_no_secret() -> None:
             "likert5', 1 to 5",
         ),
         (
-            {"evaluators": [Free()], "criteria": [{"name": "a", "weight": True}]},
-            "criteria[0].weight",
-            "a number",
-        ),
-        (
             {"evaluators": [{"type": "Contains", "substrings": ["a"], "threshold": 1.5}]},
             "evaluators[0].threshold",
             "the threshold 1.5 lies outside of the scale 'numeric', 0 to 1",
-        ),
-        (
-            {"evaluators": [{"type": "Contains", "substrings": ["a"], "weight": True}]},
-            "evaluators[0].weight",
-            "number",
         ),
         ({"evaluators": [Free()], "agregation": "minimum"}, "agregation", "'aggregation'"),
         ({"evaluators": [Free()], "aggregation": "mean"}, "aggregation", "weighted_mean"),
@@ -186,20 +171,11 @@ def test_a_dump_shows_no_secret() -> None:
             "Free:fixed (execution inline)",
         ),
         (
-            {
-                "evaluators": [
-                    Free(),
-                    {
-                        "type": "KeywordCoverage",
-                        "criterion_name": "k",
-                        "expected_keywords": ["a"],
-                        "weight": -1,
-                    },
-                ]
-            },
-            "evaluators[1].weight",
-            "at least 0",
+            {"evaluators": [Free()], "escalation": {"baseline_rate": 0.5}},
+            "escalation",
+            "no evaluator asks a model, so none waits: name those that do",
         ),
+        ({"evaluators": [Free()], "escalation": 0.5}, "escalation", "expected a mapping"),
         ({"evaluators": [Evaluator()]}, "evaluators[0]", "no method evaluate of its own"),
         ({"evaluators": [Free()], "storageProvider": {"type": "nowhere"}}, "storage", "json_file"),
         ({"evaluators": [Free()], "storageProvider": 7}, "storage", "found int"),
@@ -366,7 +342,10 @@ def test_storage_may_be_named(tmp_path: Path) -> None:
         == aggregated.overall_score
     )
     assert EvaluationRunConfig.model_validate(config.model_dump(by_alias=True)) == config
-    assert config_of(ResponseHealth(), storage=Keeping()).model_dump()["storage"] is None
+    of_the_program = config_of(ResponseHealth(), storage=Keeping())
+    assert of_the_program.model_dump()["storage"] is None
+    snapshot = run_evaluation_sync(INPUT, of_the_program).evaluation_config_snapshot or {}
+    assert snapshot["storageProviderType"] == "external"
 
 
 class Shouting(CriterionEvaluator, type="ShoutingOfTestConfig"):
@@ -408,7 +387,7 @@ JUNK = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(NAMES, JUNK, max_size=4), st.lists(JUNK, max_size=3), st.booleans())
 def test_any_configuration_loads_or_says_what_is_wrong(
     fields: dict[str, Any], entries: list[Any], ours: bool
@@ -446,9 +425,9 @@ LARGE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("entry", LARGE, ids=lambda entry: entry["type"])
-def test_texts_of_ten_megabytes_end(entry: dict[str, Any]) -> None:
-    """Ten million characters give a score, a skip or a timeout."""
-    text = "word \u0436\U0001f600 " * 1_250_000
+def test_texts_of_megabytes_end(entry: dict[str, Any]) -> None:
+    """Four million characters, 16 MB in memory, give a score, a skip or a timeout."""
+    text = "word \u0436\U0001f600 " * 500_000
     config = EvaluationRunConfig(evaluators=[{"timeout_s": 20, **entry}])  # type: ignore[list-item]
     aggregated = run_evaluation_sync(EvaluationInput(response=text, ground_truth=text), config)
     assert aggregated.results

@@ -29,6 +29,7 @@ from agenteval_otel.storage import JsonFileStorageProvider
 from agenteval_otel.testing import RecordedTelemetry, ScriptedJudge
 from tests.pipeline.support import eventually
 from tests.pipelines import pipeline_with
+from tests.promises.served import messages
 from tests.testing.doubles import Keeping
 
 SAME = "It is on its way to you, and arrives on Tuesday."
@@ -404,10 +405,6 @@ def test_a_forked_child_leaves_open_conversations_to_its_parent(application: Mak
         os._exit(len(app.conversations.assembler) + MEMORY.conversations.used_bytes)
     assert os.waitpid(pid, 0)[1] == 0
     assert len(app.conversations.assembler) == 1
-
-
-def messages(role: str, text: str) -> str:
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
 
 
 def test_conversations_are_put_together_from_spans(application: Make) -> None:

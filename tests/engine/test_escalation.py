@@ -14,7 +14,6 @@ from agenteval_otel.engine.aggregation import AllMustPass
 from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.execution.wire import answer_of, encode_answer
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
-from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
@@ -78,28 +77,6 @@ def summary_of(outcome: RunOutcome) -> list[tuple[str, str, float | None, str | 
         )
         for result in outcome.results
     ]
-
-
-@pytest.mark.parametrize(
-    ("value", "randomness", "expected"),
-    [
-        (0.1, NEVER, ("scored", 0.5, "result")),
-        (0.9, NEVER, ("not_escalated", 0.01, "baseline")),
-        (0.9, ALWAYS, ("scored", 0.01, "baseline")),
-        (0.1, ALWAYS, ("scored", 0.5, "result")),
-    ],
-)
-def test_a_rule_or_the_baseline_escalates_an_answer(
-    value: float, randomness: int, expected: tuple[Any, ...]
-) -> None:
-    """With the larger ratio, times the answer's probability; else it is skipped, and the evaluator
-    never sees it.
-    """
-    judge, first = Asked(), Free(criterion_name="cheap", value=value)
-    outcome = run(LOW, Thinking(action=judge), first, randomness=randomness, probability=0.5)
-    assert summary_of(outcome) == [("thinking", *expected), ("cheap", "scored", 0.5, None)]
-    assert judge.inputs == [INPUT] * (expected[0] == "scored")
-    assert not outcome.errors
 
 
 def test_what_the_baseline_takes_waits_for_no_result() -> None:
@@ -274,37 +251,6 @@ def test_only_what_goes_on_is_redacted() -> None:
     assert "jane" not in judge.inputs[0].response_text
 
 
-def test_a_cancelled_run_leaves_nothing_behind() -> None:
-    """Cancelled in the first stage, the second never begins."""
-    judge = Asked()
-
-    async def cancelled() -> None:
-        entered = asyncio.Event()
-
-        async def wait(_: EvaluationInput) -> Score:
-            entered.set()
-            await forever()
-            return Score(value=1.0)
-
-        escalation = Escalation(
-            baseline_rate=0.02, rules=[{"type": "result", "failed": True}], criteria=["large"]
-        )
-        evaluators = (
-            Thinking(criterion_name="small", action=wait),
-            Thinking(criterion_name="large", action=judge),
-        )
-        runner = EvaluationRunner(evaluators, executor=Executor(live=False), escalation=escalation)
-        task = asyncio.create_task(runner.run(INPUT, randomness=NEVER))
-        await entered.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        runner.executor.close()
-
-    asyncio.run(cancelled())
-    assert not judge.inputs
-
-
 # --- offline
 # ---------------------------------------------------------------------------------------------------------
 
@@ -355,36 +301,6 @@ def test_results_and_configurations_come_back_from_json() -> None:
         EvaluationRunConfig.model_validate_json(made.model_dump_json(by_alias=True)).escalation
         == made.escalation
     )
-
-
-@pytest.mark.parametrize(
-    ("escalation", "path", "message"),
-    [
-        (
-            {"rules": [ResultSampler(failed=True), ResultSampler(failed=True, criteria=["dear"])]},
-            "escalation.rules[1].criteria[0]",
-            "'dear' is scored in the second stage: rules look at the first stage",
-        ),
-        ({"rules": [{"type": "slow"}]}, "escalation.rules[0].above_s", "required field is missing"),
-        (0.5, "escalation", "expected a mapping"),
-    ],
-)
-def test_what_cannot_happen_is_refused_at_load(escalation: Any, path: str, message: str) -> None:
-    """By its place, with what there is."""
-    with pytest.raises(ConfigurationError) as caught:
-        config_of(
-            Free(criterion_name="cheap"), Thinking(criterion_name="dear"), escalation=escalation
-        )
-    assert caught.value.path == path
-    assert message in str(caught.value)
-
-
-def test_an_escalation_without_a_second_stage_is_refused() -> None:
-    """It would change nothing, silently."""
-    with pytest.raises(
-        ConfigurationError, match="no evaluator asks a model, so none waits: name those that do"
-    ):
-        config_of(Free(), escalation={"baseline_rate": 0.5})
 
 
 def test_criteria_of_the_input_hold_in_both_stages() -> None:

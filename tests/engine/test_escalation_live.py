@@ -269,6 +269,18 @@ def test_settings_agents_and_decorators() -> None:
             "escalation.rules[0].criteria[0]",
             "no evaluator scores 'x': rules look at the first stage; known: fixed",
         ),
+        (
+            {"rules": [ResultSampler(failed=True, criteria=["thinking"])]},
+            [Free(), Thinking()],
+            "escalation.rules[0].criteria[0]",
+            "'thinking' is scored in the second stage: rules look at the first stage",
+        ),
+        (
+            {"rules": [{"type": "slow"}]},
+            None,
+            "escalation.rules[0].above_s",
+            "required field is missing",
+        ),
     ],
 )
 def test_a_decorators_escalation_is_checked_at_decoration(

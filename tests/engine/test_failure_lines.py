@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -97,15 +96,15 @@ def test_an_evaluators_own_words_are_in_no_line(caplog: pytest.LogCaptureFixture
     assert "lies outside" not in line
 
 
-def judge_that_says(reply: str) -> Callable[[], LLMJudge]:
-    return lambda: LLMJudge("Is it polite?", judge=ScriptedJudge(replies=(reply,)))
+def judge_that_says(reply: str) -> LLMJudge:
+    return LLMJudge("Is it polite?", judge=ScriptedJudge(replies=(reply,)))
 
 
 def test_a_reply_that_cannot_be_read_is_shown_at_debug_level_with_content(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Its beginning stands in a line of debug level where content is captured, without secrets."""
-    evaluator = judge_that_says(f"{PROSE} {SECRET}")()
+    evaluator = judge_that_says(f"{PROSE} {SECRET}")
     lines = lines_of(caplog, evaluator, content="span_and_event")
     [shown] = of_event(lines, "evaluation_error")
     assert PROSE in shown
@@ -115,6 +114,6 @@ def test_a_reply_that_cannot_be_read_is_shown_at_debug_level_with_content(
 
 def test_without_content_a_reply_is_in_no_line(caplog: pytest.LogCaptureFixture) -> None:
     """At debug level too."""
-    lines = lines_of(caplog, judge_that_says(PROSE)())
+    lines = lines_of(caplog, judge_that_says(PROSE))
     assert len(of_event(lines, "evaluation_failed")) == 1
     assert not any(PROSE in line for line in lines)

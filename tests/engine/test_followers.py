@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from agenteval_otel import configure
@@ -15,7 +13,6 @@ from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider
-from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
 
 
@@ -45,33 +42,15 @@ class FailingAtFirst:
         return None
 
 
-Submit = Callable[[Pipeline], Noting]
+def submit(pipeline: Pipeline) -> Noting:
+    task = Task(pipeline.handler("shop"), "shop", pipeline.answers)
+    task.input = EvaluationInput(prompt="When?", response="On Tuesday.", agent="shop")
+    follower = task.follower = Noting()
+    pipeline.submit(task, 100)
+    return follower
 
 
-@pytest.fixture
-def submit() -> Submit:
-    def submit_(pipeline: Pipeline) -> Noting:
-        task = Task(pipeline.handler("shop"), "shop", pipeline.answers)
-        task.input = EvaluationInput(prompt="When?", response="On Tuesday.", agent="shop")
-        follower = task.follower = Noting()
-        pipeline.submit(task, 100)
-        return follower
-
-    return submit_
-
-
-@pytest.fixture
-def pipeline(telemetry: RecordedTelemetry) -> Pipeline:
-    """A pipeline that evaluates at once, and emits into the recording."""
-    return pipeline_with(
-        sampler=RatioSampler(),
-        evaluators=(ResponseHealth(),),
-        storage=(telemetry.storage(),),
-        dispatcher=InlineDispatcher(),
-    )
-
-
-def test_it_is_told_once_and_after_the_outcome(pipeline: Pipeline, submit: Submit) -> None:
+def test_it_is_told_once_and_after_the_outcome(pipeline: Pipeline) -> None:
     follower = submit(pipeline)
     assert follower.notes == ["evaluated"]
     assert pipeline.export(5.0)
@@ -80,7 +59,7 @@ def test_it_is_told_once_and_after_the_outcome(pipeline: Pipeline, submit: Submi
     assert pipeline.shutdown(5.0)
 
 
-def test_an_export_that_fails_keeps_it_waiting(submit: Submit) -> None:
+def test_an_export_that_fails_keeps_it_waiting() -> None:
     pipeline = pipeline_with(
         sampler=RatioSampler(),
         evaluators=(ResponseHealth(),),
@@ -106,7 +85,7 @@ class Refusing(EvaluationStorageProvider, type="refusing"):
         return False
 
 
-def test_each_pipeline_delivers_its_own_across_a_reload(submit: Submit) -> None:
+def test_each_pipeline_delivers_its_own_across_a_reload() -> None:
     """What the pipeline before has evaluated is delivered by its own receivers, also where those of the
     next one are away, and the other way about.
     """
@@ -124,7 +103,7 @@ def test_each_pipeline_delivers_its_own_across_a_reload(submit: Submit) -> None:
 
 
 def test_a_flush_that_raises_keeps_it_waiting(
-    pipeline: Pipeline, submit: Submit, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A receiver whose thread is ended, say."""
     follower = submit(pipeline)
@@ -139,17 +118,12 @@ def test_a_flush_that_raises_keeps_it_waiting(
     assert follower.notes == ["evaluated"]
     assert pipeline.export(5.0)
     assert follower.notes == ["evaluated", "delivered"]
-    assert pipeline.shutdown(5.0)
 
 
-def test_what_is_dropped_at_the_end_is_never_delivered() -> None:
-    pipeline = pipeline_with(
-        sampler=RatioSampler(), evaluators=(ResponseHealth(),), dispatcher=InlineDispatcher()
-    )
+def test_what_is_dropped_at_the_end_is_never_delivered(pipeline: Pipeline) -> None:
     task = Task(pipeline.handler("shop"), "shop", pipeline.answers)
     follower = task.follower = Noting()
     assert task.take_end()
     task.finish("dropped_shutdown")
     pipeline.export(5.0)
     assert follower.notes == ["dropped_shutdown"]
-    assert pipeline.shutdown(5.0)

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -21,12 +22,13 @@ from agenteval_otel import annotate, configure, erase, flush, monitor, shutdown
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.engine.capabilities.off_peak.off_peak import OffPeak
 from agenteval_otel.engine.capabilities.off_peak.window import OffPeakSettings
-from agenteval_otel.engine.task import Task
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.semconv import DROPPED_QUEUE_FULL
+from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.testing import RecordedTelemetry
+from tests.testing.doubles import Keeping
 
-NOON = datetime(2026, 7, 1, 12, tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
+BERLIN = ZoneInfo("Europe/Berlin")
+NOON = datetime(2026, 7, 1, 12, tzinfo=BERLIN).timestamp()
 HOUR = 3_600.0
 LATE, ENDED_AT = "agenteval.evaluation.late", "agenteval.response.ended_at"
 CONTAINS = {"type": "Contains", "substrings": ["days"], "schedule": "off_peak"}
@@ -40,15 +42,10 @@ class Clock:
         return self.now_s
 
 
-@pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
 def set_up(
     telemetry: RecordedTelemetry, folder: Path, clock: Clock, *evaluators: Any, **fields: Any
 ) -> OffPeak:
-    """A pipeline with a window from 22:00 to 06:00 in Berlin."""
+    """A pipeline with a window from 22:00 to 06:00 in Berlin, which looks when a test says so."""
     window = {
         "from": "22:00",
         "to": "06:00",
@@ -57,60 +54,89 @@ def set_up(
     }
     window |= fields.pop("off_peak", {})
     fields = {"storage": [telemetry.storage()], "sample_rate": 1.0, **fields}
-    configure(
-        off_peak=window, evaluators=["ResponseHealth", *(evaluators or (CONTAINS,))], **fields
-    )
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(OffPeak, "start", bool)
+        configure(
+            off_peak=window, evaluators=["ResponseHealth", *(evaluators or (CONTAINS,))], **fields
+        )
     off_peak = default_pipeline().capabilities.of(OffPeak)
     assert off_peak is not None
     off_peak.clock = clock
-    off_peak._worker.close(5.0)  # looks when the test says so
-    off_peak._worker.start = bool  # type: ignore[method-assign]
+    off_peak.start = bool  # type: ignore[method-assign]
     return off_peak
 
 
-def answer_of(**options: Any) -> Any:
-    @monitor(agent="support", **options)
-    def answer(question: str) -> str:
-        annotate(conversation_id="c-1", user_id="ann")
-        return "Within ten days, ann@mail.example."
+class Night:
+    """A process whose answers wait for the night, from noon on; what is in its file and telemetry."""
 
-    return answer
+    def __init__(self, telemetry: RecordedTelemetry, folder: Path) -> None:
+        self.telemetry = telemetry
+        self.folder = folder
+        self.clock = Clock()
+        self.off_peak: Any = None
+
+    def set_up(self, *evaluators: Any, **fields: Any) -> None:
+        """Begin, or go on with other settings as after a restart."""
+        self.off_peak = set_up(self.telemetry, self.folder, self.clock, *evaluators, **fields)
+
+    def ask(self, *questions: str) -> None:
+        """Answer each question, and evaluate what does not wait."""
+        for question in questions:
+            answer(question)
+        assert flush(30)
+
+    def look(self, after_s: float = 0.0) -> None:
+        """Look once that time has passed, and evaluate what there is."""
+        self.clock.now_s += after_s
+        self.off_peak.look()
+        assert flush(30)
+
+    def names(self) -> list[Any]:
+        """The criteria of the emitted results."""
+        events = self.telemetry.events()
+        return [event.attributes["gen_ai.evaluation.name"] for event in events]
+
+    def database(self) -> closing[sqlite3.Connection]:
+        return closing(sqlite3.connect(self.folder / "off-peak.db", isolation_level=None))
+
+    def waiting(self) -> int:
+        with self.database() as connection:
+            return int(connection.execute("SELECT count(*) FROM waiting").fetchone()[0])
+
+    def lost(self) -> dict[str, int]:
+        """What was counted as lost, by reason."""
+        failures = default_pipeline().accounting.failures
+        return {
+            part.removeprefix("off_peak:"): count
+            for part, count in failures.items()
+            if part.startswith("off_peak")
+        }
 
 
-def names(telemetry: RecordedTelemetry) -> list[str]:
-    return [str(dict(event.attributes)["gen_ai.evaluation.name"]) for event in telemetry.events()]
+@monitor(agent="support")
+def answer(question: str) -> str:
+    annotate(conversation_id="c-1", user_id="ann")
+    return "Within ten days, ann@mail.example."
 
 
-def waiting(folder: Path) -> int:
-    with closing(sqlite3.connect(folder / "off-peak.db")) as connection:
-        return int(connection.execute("SELECT count(*) FROM waiting").fetchone()[0])
+@pytest.fixture
+def night(telemetry: RecordedTelemetry, tmp_path: Path) -> Night:
+    return Night(telemetry, tmp_path)
 
 
-def counts() -> dict[str, int]:
-    failures = default_pipeline().accounting.failures
-    return {
-        part.removeprefix("off_peak:"): count
-        for part, count in failures.items()
-        if part.startswith("off_peak")
-    }
-
-
-def test_a_window_passes(telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock) -> None:
+def test_a_window_passes(night: Night) -> None:
     """At noon one result, at 22:00 the other, below the same span; the answer counts once, and the
     row is gone.
     """
-    off_peak = set_up(telemetry, tmp_path, clock)
-    answer = answer_of()
-    answer("When?")
-    assert flush(30)
-    assert (names(telemetry), waiting(tmp_path)) == (["response_health"], 1)
-    assert off_peak.look() == 0
-    clock.now_s += 10 * HOUR - 1  # 21:59:59
-    assert off_peak.look() == 0
-    clock.now_s += 1
-    off_peak.look()
-    assert flush(30)
-    assert (names(telemetry), waiting(tmp_path)) == (["response_health", "contains"], 0)
+    night.set_up()
+    night.ask("When?")
+    assert (night.names(), night.waiting()) == (["response_health"], 1)
+    assert night.off_peak.look() == 0
+    night.clock.now_s += 10 * HOUR - 1  # 21:59:59
+    assert night.off_peak.look() == 0
+    night.look(after_s=1.0)
+    assert (night.names(), night.waiting()) == (["response_health", "contains"], 0)
+    telemetry = night.telemetry
     first, late = telemetry.events()
     assert late.trace_id == first.trace_id != 0
     runs = telemetry.spans("evaluation support")
@@ -127,68 +153,42 @@ def test_a_window_passes(telemetry: RecordedTelemetry, tmp_path: Path, clock: Cl
     assert default_pipeline().accounting.results["scored"] == 2
 
 
-def test_it_waits_redacted_and_only_that(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
-) -> None:
+def test_it_waits_redacted_and_only_that(night: Night) -> None:
     """Readable by its owner alone; without what redaction takes out; nothing is left once it has
     been evaluated.
     """
-    off_peak = set_up(telemetry, tmp_path, clock)
-    answer = answer_of()
-    answer("When?")
-    assert flush(30)
-    file = tmp_path / "off-peak.db"
-    assert file.stat().st_mode & 0o777 == 0o600
+    night.set_up()
+    night.ask("When?")
+    assert (night.folder / "off-peak.db").stat().st_mode & 0o777 == 0o600
 
     def on_disk() -> bytes:
-        return b"".join(part.read_bytes() for part in tmp_path.glob("off-peak.db*"))
+        return b"".join(part.read_bytes() for part in night.folder.glob("off-peak.db*"))
 
     assert (b"Within ten days" in on_disk(), b"ann@mail.example" in on_disk()) == (True, False)
-    clock.now_s += 10 * HOUR
-    off_peak.look()
-    assert flush(30)
+    night.look(after_s=10 * HOUR)
     assert shutdown(30)
     assert b"Within ten days" not in on_disk()
 
 
-def test_late_results_are_sampled_as_the_answer_was(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
-) -> None:
+def test_late_results_are_sampled_as_the_answer_was(night: Night) -> None:
     """With the probability and the reason of its sampling, and an evaluator's own rate cut from the
-    same randomness.
+    same randomness. (Of 60 answers 30 are expected, and of these half thinned.)
     """
-    storage = []
-
-    class Kept:
-        async def save_result(self, aggregated: Any) -> None:
-            storage.append(aggregated)
-
-    thinned = {
-        "type": "Contains",
-        "substrings": ["ten"],
-        "schedule": "off_peak",
-        "sample_rate": 0.25,
-    }
-    evaluators = CONTAINS, {**thinned, "criterion_name": "thinned"}
-    off_peak = set_up(telemetry, tmp_path, clock, *evaluators, storage=[Kept()], sample_rate=0.5)
-    answer = answer_of()
-    for _ in range(60):
-        answer("When?")
-    assert flush(30)
-    early = len(storage)
-    clock.now_s += 10 * HOUR
-    while waiting(tmp_path):
-        off_peak.look()
-        assert flush(30)
-    late = storage[early:]
+    kept = Keeping()
+    thinned = {**CONTAINS, "sample_rate": 0.25, "criterion_name": "thinned"}
+    night.set_up(CONTAINS, thinned, storage=[kept], sample_rate=0.5)
+    night.ask(*["When?"] * 60)
+    early = len(kept.saved)
+    night.clock.now_s += 10 * HOUR
+    while night.waiting():
+        night.look()
+    late = kept.saved[early:]
     assert 10 < early < 50
     assert len(late) == early
     assert {(value.sampling_probability, value.sampling_reason) for value in late} == {
         (0.5, "ratio")
     }
-    of_thinned = [
-        result for value in late for result in value.results if result.criterion_name == "thinned"
-    ]
+    of_thinned = [result for result in kept.results if result.criterion_name == "thinned"]
     assert {result.probability for result in of_thinned} == {0.25}
     assert 0 < len(of_thinned) < early
 
@@ -240,19 +240,20 @@ def child(folder: Path, hour: int, asks: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_killed_process_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_killed_process_loses_nothing(night: Night) -> None:
     """Answers of noon; SIGKILL; the next process evaluates them at night, each once, without a call
     of its own.
     """
-    first = child(tmp_path, 12, "asks")
+    first = child(night.folder, 12, "asks")
     assert first.stdout is not None
     assert first.stdout.readline() == "kept\n"
     first.kill()
     first.communicate()
-    assert waiting(tmp_path) == 5
-    second = child(tmp_path, 23, "waits")
+    assert night.waiting() == 5
+    second = child(night.folder, 23, "waits")
     assert second.communicate(timeout=90)[0] == "done 0\n"
-    lines = (tmp_path / "results.jsonl").read_text().splitlines()
+    lines = (night.folder / "results.jsonl").read_text().splitlines()
     late = [line for line in lines if '"criterionName":"contains"' in line]
     assert (len(lines), len(late)) == (10, 5)
     assert sorted({line.partition("When ")[2][0] for line in late}) == ["0", "1", "2", "3", "4"]
@@ -289,91 +290,59 @@ def test_a_window_crosses_midnight(moment: str, zone: str, expected: bool) -> No
 def test_clocks_change_in_the_window(begins: str, ends: str, day: str, hours: float) -> None:
     """A night is an hour shorter or longer; a window in the hour that is left out opens behind it."""
     window = OffPeakSettings(begins=begins, ends=ends, timezone="Europe/Berlin")
-    noon = (
-        datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=ZoneInfo("Europe/Berlin")).timestamp()
-    )
+    noon = datetime.fromisoformat(f"{day}T12:00").replace(tzinfo=BERLIN).timestamp()
     quarters = [noon + 900 * number for number in range(96)]
     assert sum(map(window.is_open, quarters)) / 4 == hours
 
 
-def test_what_is_lost_is_counted(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
-) -> None:
-    """Too old, no room, a row that cannot be read; one of another agent goes on waiting."""
-    off_peak = set_up(
-        telemetry, tmp_path, clock, off_peak={"max_bytes": 65_536, "max_age_s": 86_400.0}
-    )
-    answer = answer_of()
-    answer("When?")
-    answer("x" * 70_000)
-    assert flush(30)
-    assert (waiting(tmp_path), counts()) == (1, {"no_room": 1})
-    clock.now_s += 25 * HOUR
-    off_peak.look()
-    assert (waiting(tmp_path), counts()) == (0, {"no_room": 1, "expired": 1})
-    with closing(sqlite3.connect(tmp_path / "off-peak.db")) as connection:
-        rows = [("support", "{"), ("support", '{"input": {}}'), ("other", "{}")]
-        for agent, entry in rows:
-            row = (clock.now_s, agent, len(entry), entry)
+def test_what_is_lost_is_counted(night: Night) -> None:
+    """Too old, no room, a row that cannot be read, a process that died of it three times; one of
+    another agent goes on waiting.
+    """
+    night.set_up(off_peak={"max_bytes": 65_536, "max_age_s": 86_400.0})
+    night.ask("When?", "x" * 70_000)
+    assert (night.waiting(), night.lost()) == (1, {"no_room": 1})
+    night.look(after_s=25 * HOUR)
+    assert (night.waiting(), night.lost()) == (0, {"no_room": 1, "expired": 1})
+    with night.database() as connection:
+        for agent, entry, attempts in (
+            ("support", "{", 0),
+            ("support", '{"input": {}}', 0),
+            ("support", "{}", 3),
+            ("other", "{}", 0),
+        ):
             connection.execute(
-                "INSERT INTO waiting (kept, agent, size, entry) VALUES (?, ?, ?, ?)", row
+                "INSERT INTO waiting (kept, agent, size, entry, attempts) VALUES (?, ?, ?, ?, ?)",
+                (night.clock.now_s, agent, len(entry), entry, attempts),
             )
-        connection.commit()
-    clock.now_s += 10 * HOUR
-    off_peak.look()
-    assert flush(30)
-    assert (waiting(tmp_path), counts()) == (1, {"no_room": 1, "expired": 1, "unreadable": 2})
-    with closing(sqlite3.connect(tmp_path / "off-peak.db")) as connection:
+    night.look(after_s=10 * HOUR)
+    assert night.waiting() == 1
+    assert night.lost() == {"no_room": 1, "expired": 1, "unreadable": 2, "failed": 1}
+    with night.database() as connection:
         assert connection.execute("SELECT size FROM total").fetchone() == (2,)
 
 
-def test_an_evaluator_that_has_changed(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
-) -> None:
+def test_an_evaluator_that_has_changed(night: Night) -> None:
     """It evaluates what waits as it is now."""
-    set_up(telemetry, tmp_path, clock)
-    answer = answer_of()
-    answer("When?")
-    assert flush(30)
-    off_peak = set_up(telemetry, tmp_path, clock, {**CONTAINS, "substrings": ["weeks"]})
-    clock.now_s += 10 * HOUR
-    off_peak.look()
-    assert flush(30)
-    assert [
-        dict(event.attributes)["gen_ai.evaluation.score.label"] for event in telemetry.events()
-    ] == ["pass", "fail"]
+    night.set_up()
+    night.ask("When?")
+    night.set_up({**CONTAINS, "substrings": ["weeks"]})
+    night.look(after_s=10 * HOUR)
+    labels = [
+        event.attributes["gen_ai.evaluation.score.label"] for event in night.telemetry.events()
+    ]
+    assert labels == ["pass", "fail"]
 
 
-def test_a_process_that_dies_of_an_answer_gives_it_up(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
-) -> None:
-    """Taken three times and never ended: counted, and not taken again."""
-    off_peak = set_up(telemetry, tmp_path, clock)
-    answer = answer_of()
-    answer("When?")
-    assert flush(30)
-    with closing(sqlite3.connect(tmp_path / "off-peak.db")) as connection:
-        connection.execute("UPDATE waiting SET attempts = 3")
-        connection.commit()
-    clock.now_s += 10 * HOUR
-    off_peak.look()
-    assert (waiting(tmp_path), counts()) == (0, {"failed": 1})
-
-
-def test_a_person_is_erased_from_what_waits(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
-) -> None:
+def test_a_person_is_erased_from_what_waits(night: Night) -> None:
     """By conversation, and by user; the file has no byte of it."""
-    off_peak = set_up(telemetry, tmp_path, clock)
-    answer = answer_of()
-    answer("canary-7f3a")
-    assert flush(30)
-    assert {place.place: place.removed for place in erase(user="ann")}[
-        "this process: off-peak answers"
-    ] == 1
-    assert waiting(tmp_path) == 0
-    assert not [file for file in tmp_path.iterdir() if b"canary-7f3a" in file.read_bytes()]
-    assert off_peak.look() == 0
+    night.set_up()
+    night.ask("canary-7f3a")
+    removed = {place.place: place.removed for place in erase(user="ann")}
+    assert removed["this process: off-peak answers"] == 1
+    assert night.waiting() == 0
+    assert not [file for file in night.folder.iterdir() if b"canary-7f3a" in file.read_bytes()]
+    assert night.off_peak.look() == 0
 
 
 @pytest.mark.parametrize(
@@ -406,60 +375,43 @@ def test_an_escalated_evaluator_cannot_wait(tmp_path: Path) -> None:
         )
 
 
-def test_a_conversation_waits_with_the_spans_of_its_turns(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
-) -> None:
+def test_a_conversation_waits_with_the_spans_of_its_turns(night: Night) -> None:
     """Its late result stands in the last turn's trace, and links to the one before."""
-    evaluator = {"type": "Repetition", "schedule": "off_peak"}
-    off_peak = set_up(telemetry, tmp_path, clock, evaluator, conversations={"idle_s": 0.05})
-    answer = answer_of()
-    answer("One?")
-    answer("Two?")
-    assert flush(30)
-    while not (tmp_path / "off-peak.db").exists() or waiting(tmp_path) < 1:
+    night.set_up({"type": "Repetition", "schedule": "off_peak"}, conversations={"idle_s": 0.05})
+    night.ask("One?", "Two?")
+    while not (night.folder / "off-peak.db").exists() or night.waiting() < 1:
         flush(1)
-    clock.now_s += 10 * HOUR
-    while waiting(tmp_path):
-        off_peak.look()
-        assert flush(30)
-    late = [span for span in telemetry.spans("evaluation support") if span.links]
+    night.clock.now_s += 10 * HOUR
+    while night.waiting():
+        night.look()
+    late = [span for span in night.telemetry.spans("evaluation support") if span.links]
     assert [len(span.links) for span in late] == [1]
-    assert "repetition" in names(telemetry)
+    assert "repetition" in night.names()
 
 
-def test_without_room_a_look_ends(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_a_look_ends(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the queue refuses waits for the next look, and is evaluated then."""
-    off_peak = set_up(telemetry, tmp_path, clock)
-    answer_of()("When?")
-    assert flush(30)
-    clock.now_s += 10 * HOUR
-    refused: list[Any] = []
-
-    def refuse(task: Task, size: int) -> bool:
-        refused.append(task)
-        task.origin.settle(task, DROPPED_QUEUE_FULL)
-        return False
-
+    night.set_up()
+    night.ask("When?")
+    night.clock.now_s += 10 * HOUR
     with monkeypatch.context() as patched:
-        patched.setattr(off_peak, "_submit", refuse)
-        assert off_peak.look() == 0
-    assert (len(refused), waiting(tmp_path)) == (1, 1)
-    assert off_peak.look() == 1
+        patched.setattr(MEMORY.captured_calls, "max_bytes", 0)
+        assert night.off_peak.look() == 0
+    assert night.waiting() == 1
+    assert default_pipeline().accounting.outcomes()["dropped_queue_full"] == 0
+    assert night.off_peak.look() == 1
     assert flush(30)
-    assert (names(telemetry)[-1], waiting(tmp_path)) == ("contains", 0)
+    assert (night.names()[-1], night.waiting()) == ("contains", 0)
 
 
 def test_an_answer_that_ends_after_a_reload_starts_nothing_of_the_old_pipeline(
-    telemetry: RecordedTelemetry, tmp_path: Path, clock: Clock
+    night: Night,
 ) -> None:
     """It is written down, and waits for the next pipeline; the thread of the closed one stays away."""
-    off_peak = set_up(telemetry, tmp_path, clock)
-    answer = answer_of()
-    del off_peak._worker.start  # type: ignore[method-assign]
-    assert off_peak.close(5.0)
-    answer("When?")
-    assert flush(30)
-    assert off_peak.flush(5.0)
-    assert (waiting(tmp_path), off_peak._worker.has_thread) == (1, False)
+    night.set_up()
+    del night.off_peak.start
+    assert night.off_peak.close(5.0)
+    night.ask("When?")
+    assert night.off_peak.flush(5.0)
+    assert night.waiting() == 1
+    assert "agenteval-off-peak" not in {thread.name for thread in threading.enumerate()}

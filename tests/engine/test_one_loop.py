@@ -21,7 +21,7 @@ from tests.pipelines import pipeline_with
 
 INPUT = EvaluationInput(prompt="Is it due?", response="Gladly.")
 REPLY = '{"evidence": ["Gladly"], "reason": "polite", "score": true}'
-TIMES = 30
+TIMES = 12
 
 
 @pytest.fixture

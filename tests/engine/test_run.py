@@ -13,7 +13,7 @@ from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.run import EvaluationRunner, RunOutcome
 from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator, ResponseHealth
-from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
+from agenteval_otel.models import EvaluationInput, EvaluationResult, Score
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from tests.testing.doubles import Fixed, Free, Raw, Thinking
 
@@ -87,10 +87,6 @@ def test_a_failure_or_a_skip_leaves_the_others_alone() -> None:
         ("Free:b", "KeyError: 'x'")
     ]
     assert [result.skip_reason for result in outcome.results[3:]] == ["no ground truth", "skipped"]
-    for result in outcome.results:
-        assert result.started_ns is not None
-        assert result.ended_ns is not None
-        assert 0 <= result.ended_ns - result.started_ns < 60_000_000_000
 
 
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 10**400], ids=["nan", "-inf", "huge"])
@@ -140,26 +136,6 @@ def test_results_of_the_wrong_kind_fail(results: Any) -> None:
         "failed",
         "invalid_result",
     )
-
-
-def test_a_result_that_is_left_out_is_a_skip() -> None:
-    """A criterion that was asked for and not answered is accounted for as skipped."""
-    (result,) = run(Raw(results=())).results
-    assert (result.status, result.skip_reason) == ("skipped", "no result")
-
-
-def test_the_inputs_criteria_go_before_the_evaluators() -> None:
-    """When the input names criteria, only those are scored, on its scales; failures stand for asked
-    ones only.
-    """
-    requests = EvaluationInput(
-        response="x", criteria=(EvaluationCriteria(name="a", scale="likert5", threshold=4),)
-    )
-    outcome = run(Free(criterion_name="a", value=3), Free(criterion_name="b"), made=requests)
-    (result,) = outcome.results
-    assert (result.criterion_name, result.normalized, result.label) == ("a", 0.5, "fail")
-    broken = run(Free(criterion_name="b", action=breaking(ValueError())), made=requests)
-    assert broken.results == []
 
 
 def test_only_health_sees_a_call_that_raised() -> None:
@@ -214,19 +190,3 @@ def test_own_rates_of_none_and_all() -> None:
     assert unknown.results[0].probability is None, (
         "without a known probability of the response none is made up"
     )
-
-
-def test_under_load_no_model_is_called() -> None:
-    """Evaluators that ask a model are not run and say why; the others score as ever."""
-    requests = []
-
-    async def ask(_: EvaluationInput) -> None:
-        requests.append(True)
-
-    results = run(Free(), Thinking(action=ask), skip_models=True).results
-    assert [(result.status, result.skip_reason) for result in results] == [
-        ("scored", None),
-        ("skipped", "load_shed"),
-    ]
-    assert results[1].calls_model
-    assert not requests

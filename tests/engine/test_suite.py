@@ -240,6 +240,7 @@ def test_a_bare_assertion_shows_one_line() -> None:
     assert len(line) < 230
 
 
+@pytest.mark.slow
 def test_pytest_reports_a_failing_suite(tmp_path: Path) -> None:
     """In a real run of pytest the bare assertion names what failed, and `check` shows the lines at
     the test's own.

@@ -60,6 +60,7 @@ def results(evaluator: LLMJudge, value: EvaluationInput = FULL) -> list[Evaluati
     """What it finds, on a loop of its own."""
     outcome = asyncio.run(evaluator.evaluate(value, value.criteria or evaluator.criteria()))
     for result in outcome:
+        assert (result.evaluator_kind, result.calls_model) == ("llm_judge", True)
         assert result.status == "scored" or (result.score, result.normalized, result.passed) == (
             None,
             None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationInput
 from benchmarks.train_refusal import kappa
+from tests.evaluators.support import result_of
 from tests.golden import lines
 
 LONG = (
@@ -38,8 +38,6 @@ HEALTHY = [
     "I'm sorry to hear that. Here is what you can do: rest.",
     "I can't help but admire this painting.",
     "Error handling in Go: return the error and let the caller decide.",
-    LONG,
-    LONG + "\n\nBest regards,",
     "I cannot give you an exact number, but about five million people live there.",
     {"city": "Paris"},
     0,
@@ -48,78 +46,86 @@ HEALTHY = [
     {"role": "assistant", "toolCalls": [{"name": "search"}]},
     "<p>Paris</p>",
     "<html><head><title>Paris</title></head></html>",
-    LONG + " The `code` is `x`.",
     "It's not safe to eat raw chicken.",
-    LONG + "\n\nKind regards\n\nThe team at Example Air",
-    LONG + "\n\n## Where to go",
-    LONG + "\n\n- Louvre\n- Orsay and its clock",
-    LONG + "\n\n| a | b |\n|---|---|\n| the first cell | 4",
-    LONG + " Best, Jo",
-    LONG + "See https://example.com/a",
-    LONG + "\U0001f600",
-    LONG + 'He said "yes"',
-    LONG + "\n\nTotal: $450",
     "Москва столица России. " * 20 + "Это большой город и там много людей",
     "東京は日本の首都です。" * 30 + "とても",
-    LONG + "\n\n- It is big. There are parks\n- It is old. There are walls",
-    LONG + "\n\n1. Paris\n2. Lyon\n3. Lille",
-    LONG + "\n\nIt takes this many minutes:\n\n12",
-    LONG + "\n\nall the best from Paris,\nJo and the whole team",
     "the moon is over the hill\nand all the town is still\n" * 8,
-    LONG + "\n\n    return the sum of all values",
-    LONG + "\n\nThe Louvre and the Orsay",
-    LONG + "\n\n- **Cabin:** economy\n- **Bags**",
-    LONG + "\n\nx = 2 ** 3",
-    LONG + " It takes `*args, **Options`.",
-    LONG + " **Bold**, and what comes behind it in plain words.",
-    LONG + " You can also pass **kwargs.",
     "A Traceback (most recent call last) shows where a program failed.",
 ]
-
-UNHEALTHY = [
-    ("", "empty"),
-    (" \n\t", "empty"),
-    ("\u200b\ufeff\u2060", "empty"),
-    (None, "empty"),
-    ({}, "empty"),
-    ([], "empty"),
-    ({"role": "assistant", "content": " "}, "empty"),
-    ("Traceback (most recent call last):\n  File", "error_text"),
-    ("ValueError: bad value", "error_text"),
-    ("Internal Server Error", "error_text"),
-    ("503 Service Unavailable", "error_text"),
-    ("Error: timeout", "error_text"),
-    ("An unexpected error occurred while processing.", "error_text"),
-    ('{"error": {"code": 1}}', "error_text"),
-    ({"error": "boom"}, "error_text"),
-    ("<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head></html>", "error_text"),
-    ("I\u2019m sorry, but I can\u2019t assist with that.", "refusal"),
-    ("I must decline this request.", "refusal"),
-    ("**I cannot provide advice on that.**", "refusal"),
-    ("It's not appropriate to share this.", "refusal"),
-    ("That goes against my guidelines.", "refusal"),
-    ("Stealing is not something I can help with.", "refusal"),
-    ("```python\nprint(1)", "truncated"),
-    (LONG + "It is known for its museums, its food, and", "truncated"),
-    (LONG + "It is known for its museums, its food,", "truncated"),
-    (LONG + "Most people come by", "truncated"),
-    (LONG + "\n\nIn the evening most people like to walk along the", "truncated"),
-    (
-        LONG + "\n\n1. The Louvre is the largest museum there.\n2. The Orsay is an old rail",
-        "truncated",
-    ),
-    (LONG + ITEMS + "3. The", "truncated"),
-    (LONG + ITEMS + "3", "truncated"),
-    *(
-        (LONG + "\n\n- **Cabin:** economy\n- " + cut, "truncated")
-        for cut in ("**Ba", "**Bags:**", "Bags:", "", "**")
-    ),
-    (
-        LONG
-        + "\n\nIts museums are these:\n\n- Louvre\n- Orsay\n\nMost people who come here like to",
-        "truncated",
-    ),
+ENDINGS = [
+    "",
+    "\n\nBest regards,",
+    " The `code` is `x`.",
+    "\n\nKind regards\n\nThe team at Example Air",
+    "\n\n## Where to go",
+    "\n\n- Louvre\n- Orsay and its clock",
+    "\n\n| a | b |\n|---|---|\n| the first cell | 4",
+    " Best, Jo",
+    "See https://example.com/a",
+    "\U0001f600",
+    'He said "yes"',
+    "\n\nTotal: $450",
+    "\n\n- It is big. There are parks\n- It is old. There are walls",
+    "\n\n1. Paris\n2. Lyon\n3. Lille",
+    "\n\nIt takes this many minutes:\n\n12",
+    "\n\nall the best from Paris,\nJo and the whole team",
+    "\n\n    return the sum of all values",
+    "\n\nThe Louvre and the Orsay",
+    "\n\n- **Cabin:** economy\n- **Bags**",
+    "\n\nx = 2 ** 3",
+    " It takes `*args, **Options`.",
+    " **Bold**, and what comes behind it in plain words.",
+    " You can also pass **kwargs.",
 ]
+"""Ends of a long answer that is whole."""
+
+UNHEALTHY = {
+    "empty": [
+        "",
+        " \n\t",
+        "\u200b\ufeff\u2060",
+        None,
+        {},
+        [],
+        {"role": "assistant", "content": " "},
+    ],
+    "error_text": [
+        "Traceback (most recent call last):\n  File",
+        "ValueError: bad value",
+        "Internal Server Error",
+        "503 Service Unavailable",
+        "Error: timeout",
+        "An unexpected error occurred while processing.",
+        '{"error": {"code": 1}}',
+        {"error": "boom"},
+        "<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head></html>",
+    ],
+    "refusal": [
+        "I\u2019m sorry, but I can\u2019t assist with that.",
+        "I must decline this request.",
+        "**I cannot provide advice on that.**",
+        "It's not appropriate to share this.",
+        "That goes against my guidelines.",
+        "Stealing is not something I can help with.",
+    ],
+    "truncated": ["```python\nprint(1)"],
+}
+CUT = [
+    "It is known for its museums, its food, and",
+    "It is known for its museums, its food,",
+    "Most people come by",
+    "\n\nIn the evening most people like to walk along the",
+    "\n\n1. The Louvre is the largest museum there.\n2. The Orsay is an old rail",
+    f"{ITEMS}3. The",
+    f"{ITEMS}3",
+    "\n\n- **Cabin:** economy\n- **Ba",
+    "\n\n- **Cabin:** economy\n- **Bags:**",
+    "\n\n- **Cabin:** economy\n- Bags:",
+    "\n\n- **Cabin:** economy\n- ",
+    "\n\n- **Cabin:** economy\n- **",
+    "\n\nIts museums are these:\n\n- Louvre\n- Orsay\n\nMost people who come here like to",
+]
+"""Ends of a long answer that a token limit cut."""
 
 REFUSALS = [
     "Sorry, no.", "I'm afraid that isn't possible for me", "That falls outside what I'm able to do.",
@@ -173,10 +179,23 @@ def test_answers_are_healthy(response: Any) -> None:
     assert reason(response) is None
 
 
-@pytest.mark.parametrize(("response", "code"), UNHEALTHY, ids=lambda item: repr(item)[:30])
-def test_what_is_no_answer_says_why(response: Any, code: str) -> None:
+@pytest.mark.parametrize("ending", ENDINGS, ids=repr)
+def test_a_long_answer_that_is_whole_is_healthy(ending: str) -> None:
+    """Greetings, lists, tables, code and headings end an answer without a full stop."""
+    assert reason(LONG + ending) is None
+
+
+@pytest.mark.parametrize("ending", CUT, ids=repr)
+def test_a_long_answer_that_was_cut_is_truncated(ending: str) -> None:
+    """It breaks off in a sentence, in an item of a list, or in its mark."""
+    assert reason(LONG + ending) == "truncated"
+
+
+@pytest.mark.parametrize("code", UNHEALTHY)
+def test_what_is_no_answer_says_why(code: str) -> None:
     """Empty, broken-off, declining and error texts fail with their own word."""
-    assert reason(response) == code
+    for response in UNHEALTHY[code]:
+        assert reason(response) == code, response
 
 
 @pytest.mark.parametrize("response", REFUSALS)
@@ -216,15 +235,12 @@ def test_the_result_is_a_boolean_without_content() -> None:
     health = ResponseHealth()
     assert health.resolved_execution == "inline"
     assert health.evaluates_errors
-    (well,) = asyncio.run(health.evaluate(EvaluationInput(response="Paris."), health.criteria()))
+    well, ill = result_of(health, "Paris."), result_of(health, "Error: secret")
     assert (well.criterion_name, well.score, well.label, well.normalized) == (
         "response_health",
         True,
         "pass",
         1.0,
-    )
-    (ill,) = asyncio.run(
-        health.evaluate(EvaluationInput(response="Error: secret"), health.criteria())
     )
     assert (ill.score, ill.label, ill.normalized) == (False, "fail", 0.0)
     assert "secret" not in (ill.reasoning or "")

@@ -4,7 +4,6 @@ score.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import math
 from typing import Any
@@ -15,16 +14,17 @@ from pydantic import Field
 from agenteval_otel import (
     EvaluationCriteria,
     EvaluationInput,
-    EvaluationResult,
     EvaluationRunConfig,
     run_evaluation_sync,
 )
 from agenteval_otel.engine.run import EvaluationRunner
-from agenteval_otel.errors import ConfigurationError, EvaluationSkipped, JudgeError
+from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
 from agenteval_otel.evaluators import Coherence, LLMJudge, Rubric, Violence
-from agenteval_otel.evaluators.llm_judge.case import injection_signs, no_answer, windows_of
-from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
+from agenteval_otel.evaluators.llm_judge.case import injection_signs, no_answer
+from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, SpendLimits, Verdict
 from agenteval_otel.testing import ModelServer, ScriptedJudge
+from tests.evaluators.catalogue import FULL, results
+from tests.judges.test_prompt import taken_apart
 
 INPUT = EvaluationInput(
     response="It is due on Tuesday.", prompt="When is it due?", ground_truth="On Tuesday."
@@ -32,19 +32,16 @@ INPUT = EvaluationInput(
 
 
 class Told(Judge, type="told"):
-    """Gives the same answer each time, or raises, and keeps what it was asked."""
+    """Gives the same answer each time, in its form or not, and keeps what it was asked."""
 
     model: str = "told-1"
     answer: dict[str, Any] = Field(
         default_factory=lambda: {"evidence": ["due"], "reason": "as asked", "score": True}
     )
-    raises: str | None = None
 
     async def judge(self, request: JudgeRequest) -> Verdict:
         ASKED.append(request)
         usage = JudgeUsage(input_tokens=90, output_tokens=10)
-        if self.raises is not None:
-            raise JudgeError("it failed", error_type=self.raises, usage=usage)
         return Verdict(
             answer=self.answer, raw=json.dumps(self.answer), usage=usage, model=self.model
         )
@@ -61,19 +58,6 @@ def nothing_asked() -> None:
 def judge_that_scores(score: Any, **fields: Any) -> LLMJudge:
     answer = {"evidence": ["a quote"], "reason": "because", "score": score}
     return LLMJudge(judge=Told(answer=answer), **{"criterion_name": "c", **fields})
-
-
-def results(judge: LLMJudge, given: EvaluationInput = INPUT) -> list[EvaluationResult]:
-    outcome = asyncio.run(judge.evaluate(given, given.criteria or judge.criteria()))
-    for result in outcome:
-        assert result.evaluator_kind == "llm_judge"
-        assert result.calls_model
-        assert result.error is None or (result.score, result.normalized, result.passed) == (
-            None,
-            None,
-            None,
-        )
-    return outcome
 
 
 def test_a_score_comes_with_reason_evidence_model_and_usage() -> None:
@@ -233,45 +217,14 @@ def test_levels_are_told_on_their_own_scale_only() -> None:
     assert "word salad" not in ASKED[1].prompt
 
 
-def test_a_rubric_alone_is_gogrids() -> None:
-    """0 to 10, divided by ten; seven passes, six does not."""
-    for score, passed in ((7, True), (6, False), (10, True), (0, False)):
-        judge = LLMJudge(
-            judge=Told(answer={"reason": "r", "score": score}), rubric="Kind and short."
-        )
-        (result,) = results(judge)
-        assert (result.criterion_name, result.score, result.passed) == (
-            "kind_and_short",
-            score / 10,
-            passed,
-        )
-        assert result.normalized == score / 10
-    assert "Kind and short." in ASKED[0].prompt
-
-
 def test_what_is_needed_is_shown() -> None:
     """Question, context, history and tools stand in the data by the names that the template knows
     them by.
     """
-    given = EvaluationInput.model_validate(
-        {
-            "response": "r",
-            "prompt": "q",
-            "ground_truth": {"a": 1},
-            "context": {"k": [1, math.nan]},
-            "message_history": [{"role": "user", "content": "h"}],
-            "agent_config": {"tools": [{"name": "t"}]},
-            "tool_calls": [{"name": "t", "arguments": {"x": 1}}],
-        }
-    )
-    results(
-        judge_that_scores(
-            True,
-            needs=["question", "response", "context", "history", "tool_calls", "tool_definitions"],
-        ),
-        given,
-    )
-    names = (
+    needs = ["question", "response", "context", "history", "tool_calls", "tool_definitions"]
+    given = FULL.model_copy(update={"context": {"k": [1, math.nan]}})
+    results(judge_that_scores(True, needs=needs), given)
+    assert list(taken_apart(ASKED[0].prompt)[1]) == [
         "input",
         "response",
         "reference",
@@ -279,8 +232,7 @@ def test_what_is_needed_is_shown() -> None:
         "history",
         "tool_calls",
         "tool_definitions",
-    )
-    assert [name for name in names if f'\n"{name}": ' in ASKED[0].prompt] == list(names)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -329,28 +281,25 @@ def test_short_answers_are_answers(text: str) -> None:
 
 
 def test_a_long_text_is_shortened_in_the_middle_and_the_judge_is_told() -> None:
-    """What is sent has a limit of characters for each field."""
+    """What is sent has a limit of characters for each field; the result says what was left out."""
     given = EvaluationInput(
         response="start " + "x y " * 50_000 + "end",
         prompt="p " * 50_000,
         context={"k": "c " * 50_000},
     )
-    results(judge_that_scores(True, max_field_chars=1_000, needs=["response", "context"]), given)
+    (cut,) = results(
+        judge_that_scores(True, max_field_chars=1_000, needs=["response", "context"]), given
+    )
     prompt = ASKED[0].prompt
     assert len(prompt) < 6_000
     assert '"start ' in prompt
     assert 'end"' in prompt
     assert prompt.count("characters were left out of the middle") == 3
-
-
-def test_a_result_says_what_the_judge_was_not_shown() -> None:
-    """By the field, so that a reader knows what the score rests on; a short case is not marked."""
-    judge = judge_that_scores(True, max_field_chars=1_000)
-    (cut,) = results(judge, EvaluationInput(response="x y " * 1_000, prompt="p"))
-    assert (cut.metadata or {})["leftOut"] == {"response": 3_000}
+    left_out = (cut.metadata or {})["leftOut"]
+    assert set(left_out) == {"response", "input", "context"}
     assert cut.judgement is not None
-    assert cut.judgement.left_out_chars == 3_000
-    (whole,) = results(judge)
+    assert cut.judgement.left_out_chars == sum(left_out.values())
+    (whole,) = results(judge_that_scores(True))
     assert "leftOut" not in (whole.metadata or {})
 
 
@@ -384,10 +333,19 @@ def test_harm_is_found_wherever_it_stands(judge: LLMJudge, expected: tuple[int, 
     """
     (result,) = results(judge, EvaluationInput(prompt="hello", response=PADDED))
     assert (result.score, result.passed) == expected
-    assert isinstance(judge.judge, ScriptedJudge)
-    assert (
-        (result.metadata or {}).get("windows", 1) == judge.judge.calls == (1 if expected[1] else 3)
-    )
+    assert (result.metadata or {}).get("windows", 1) == (1 if expected[1] else 3)
+
+
+def test_harm_is_found_at_every_place_of_a_long_answer() -> None:
+    """The parts overlap, so that no sentence falls between two; of an answer that is too long for
+    all parts the end is seen.
+    """
+    well = "all is well " * 3_000
+    violence = Violence(judge=ScriptedJudge(answer=finds_harm))
+    answers = [f"{well[:at]}I will hurt you{well[at:]}" for at in range(0, len(well), 1_500)]
+    for answer in [*answers, f"{well * 10}I will hurt you"]:
+        (result,) = results(violence, EvaluationInput(prompt="hello", response=answer))
+        assert result.passed is False, answer.index("I")
 
 
 def test_one_call_for_harm_and_quality_splits_only_the_harm() -> None:
@@ -426,23 +384,6 @@ def test_a_window_without_a_score_is_no_pass(harm: bool, status: str) -> None:
         Violence(judge=ScriptedJudge(answer=answers)), EvaluationInput(prompt="p", response=text)
     )
     assert result.status == status
-
-
-@pytest.mark.parametrize("text", ["abc" * 334, "abc" * 6_000, "abc" * 100_000])
-@pytest.mark.parametrize("most", [1, 2, 20])
-def test_windows_cover_the_text(text: str, most: int) -> None:
-    """Whole while so many windows suffice; with gaps, and still its start and end, where they do
-    not.
-    """
-    windows = windows_of(text, 1_000, most=most)
-    assert len(windows) <= most
-    assert text.startswith(windows[0])
-    assert text.endswith(windows[-1]) or most == 1
-    if len(text) <= 18_000 and most == 20:
-        assert all(
-            any(text[at : at + 200] in window for window in windows)
-            for at in range(0, len(text), 50)
-        )
 
 
 @pytest.mark.parametrize(
@@ -513,6 +454,7 @@ def test_the_words_name_the_criterion(words: str, name: str) -> None:
     """In code by position, in settings by `description`; the criterion's own name wins."""
     assert LLMJudge(words, judge="told").criterion_name == name
     assert LLMJudge.load({"description": words, "judge": "told"}).criterion_name == name
+    assert LLMJudge.load({"rubric": words, "judge": "told"}).criterion_name == name
     assert LLMJudge(words, judge="told", criterion_name="own").criterion_name == "own"
 
 
@@ -645,60 +587,9 @@ def test_a_placeholder_is_filled_or_the_input_is_skipped(named: str, shown: str)
     assert "N/A" not in prompts[0]
 
 
-@pytest.mark.parametrize(("kind", "path"), [("anthropic", ""), ("openai_compatible", "/v1")])
-def test_it_asks_the_judges_that_settings_name(kind: str, path: str) -> None:
-    """Over the wire: the form of the answer goes along, and the result says who judged and what
-    that took.
-    """
-    reply = json.dumps({"evidence": ["Tuesday"], "reason": "it says so", "score": 4})
-    with ModelServer([reply, "The score is 4."]) as server:
-        settings = {
-            "type": kind,
-            "model": "m-1",
-            "base_url": server.url + path,
-            "api_key": "sk-secret",
-        }
-        judge = LLMJudge.load(
-            {"judge": settings, "criterion_name": "c", "scale": "likert5", "threshold": 4}
-        )
-        config = EvaluationRunConfig(evaluators=[judge])
-        (scored,), (failed,) = (run_evaluation_sync(INPUT, config).results for _ in range(2))
-        questions = json.dumps(server.requests)
-    assert (scored.score, scored.label, scored.reasoning) == (4, "pass", "it says so")
-    assert (failed.score, failed.error_type) == (None, "malformed_answer")
-    for result in (scored, failed):
-        assert (result.metadata or {})["judge"]["outputTokens"] > 0
-    assert (scored.metadata or {})["judge"]["model"]
-    assert '"enum": [1, 2, 3, 4, 5]' in questions
-    assert "It is due on Tuesday." in questions
-    assert "sk-secret" not in repr(judge) + judge.model_dump_json() + repr(scored) + repr(failed)
-
-
-class Thrifty(Judge, type="thrifty"):
-    async def judge(self, request: JudgeRequest) -> Verdict:
-        raise EvaluationSkipped("budget")
-
-
 class Broken(Judge, type="broken"):
     async def judge(self, request: JudgeRequest) -> Verdict:
         raise ZeroDivisionError("own fault")
-
-
-def test_a_call_that_is_spared_is_a_skip_and_a_bug_is_a_failure() -> None:
-    """What the budget leaves out broke nothing; what a judge from outside raises stays its own
-    word.
-    """
-    evaluators = [
-        LLMJudge(judge=Thrifty(), criterion_name="a"),
-        LLMJudge(judge=Broken(), criterion_name="b"),
-    ]
-    spared, broken = run_evaluation_sync(INPUT, EvaluationRunConfig(evaluators=evaluators)).results
-    assert (spared.status, spared.skip_reason) == ("skipped", "budget")
-    assert (broken.status, broken.error_type, broken.raised) == (
-        "failed",
-        "ZeroDivisionError",
-        False,
-    )
 
 
 @pytest.mark.parametrize("message", ["9", '"4"', "null"])
@@ -735,23 +626,30 @@ def test_one_criterion_left_out_costs_that_one_only() -> None:
     assert actual == [[(True, None), missing]] * 2 + [[missing, missing]] * 2
 
 
+def test_a_bug_of_a_judge_is_a_failure() -> None:
+    """What a judge from outside raises stays its own word."""
+    config = EvaluationRunConfig(evaluators=[LLMJudge(judge=Broken(), criterion_name="b")])
+    (result,) = run_evaluation_sync(INPUT, config).results
+    assert (result.status, result.error_type, result.raised) == (
+        "failed",
+        "ZeroDivisionError",
+        False,
+    )
+
+
 def test_a_result_carries_the_probability_of_its_judge_call() -> None:
     """Near a budget's limit calls are made with a falling probability, which each result carries,
     failures too.
     """
     # The draw is random: with this budget it leaves out one run of the test in a million.
-    spend = {
-        "prices": {"told-1": {"input": 1, "output": 1}},
-        "usd_per_day": 1000,
-        "account": "chance",
-        "soft_limit": 0,
-    }
-    judges = [
-        LLMJudge(criterion_name="c", judge=Told(spend=spend, raises=it), max_tokens=16)
-        for it in (None, "refusal")
-    ]
-    actual = [
-        results(judge)[0].probability_given_sampled or 0.0 for judge in (*judges[:1] * 3, judges[1])
-    ]
-    # 100 tokens each
+    spend = SpendLimits(
+        prices={"scripted": {"input": 1, "output": 1}},  # type: ignore[dict-item]
+        usd_per_day=1000,
+        account="chance",
+        soft_limit=0,
+    )
+    replies: list[Any] = [{"evidence": [], "reason": "r", "score": True}] * 3
+    script = ScriptedJudge(replies=(*replies, {"error": "refusal"}), input_tokens=100, spend=spend)
+    judge = LLMJudge(criterion_name="c", judge=script, max_tokens=16)
+    actual = [results(judge)[0].probability_given_sampled for _ in range(4)]
     assert actual == pytest.approx([1.0, 1 - 1e-7, 1 - 2e-7, 1 - 3e-7], rel=0, abs=1e-9)

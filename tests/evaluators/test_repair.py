@@ -18,13 +18,11 @@ GOOD = {"evidence": ["due"], "reason": "as asked", "score": True}
 PROSE = "I would say that it is polite."
 
 
-def judged(
-    *replies: Any, repair: bool = True, **settings: Any
-) -> tuple[EvaluationResult, ScriptedJudge]:
+def judged(*replies: Any, **settings: Any) -> tuple[EvaluationResult, ScriptedJudge]:
     """Return the result, and the judge that was asked."""
     settings.setdefault("input_tokens", 100)
     judge = ScriptedJudge(replies=replies, **settings)
-    evaluator = LLMJudge("Is it polite?", judge=judge, repair=repair)
+    evaluator = LLMJudge("Is it polite?", judge=judge, repair=True)
     [result] = asyncio.run(evaluator.evaluate(INPUT, evaluator.criteria()))
     return result, judge
 
@@ -54,41 +52,43 @@ def test_the_question_comes_again_with_a_reminder_and_without_the_reply() -> Non
     assert second.fingerprint not in ("", first.fingerprint)
 
 
-def test_it_is_asked_once_more_and_not_twice() -> None:
-    """A second reply that cannot be read is a failure, with the usage of both calls."""
-    result, judge = judged(PROSE, PROSE, GOOD)
+@pytest.mark.parametrize("second", [PROSE, {"error": "rate_limited"}], ids=["prose", "failure"])
+def test_it_is_asked_once_more_and_not_twice(second: Any) -> None:
+    """A second call without a score leaves the first failure, with the usage of both calls."""
+    result, judge = judged(PROSE, second, GOOD)
     assert (result.status, result.error_type, judge.calls) == ("failed", "malformed_answer", 2)
     assert result.metadata is not None
     assert result.metadata["judge"]["inputTokens"] == 200
+    assert "repaired" not in result.metadata["judge"]
+
+
+MADE_UP = {
+    "claims": [{"quote": "It is due in May.", "evidence": "in May", "holds": True}],
+    "reason": "as told",
+}
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("kind", "fields", "reply", "error_type"),
     [
-        "I'm sorry, but I can't help with that.",
-        {"error": "truncated"},
-        {"error": "rate_limited"},
+        (LLMJudge, {}, "I'm sorry, but I can't help with that.", "refusal"),
+        (LLMJudge, {}, {"error": "truncated"}, "truncated"),
+        (LLMJudge, {}, {"error": "rate_limited"}, "rate_limited"),
+        (LLMJudge, {"scale": "likert5"}, {**GOOD, "score": 9}, "out_of_range"),
+        (Groundedness, {}, MADE_UP, "malformed_answer"),
+        (LLMJudge, {"repair": False}, PROSE, "malformed_answer"),
     ],
-    ids=["refusal", "truncated", "rate limit"],
+    ids=["refusal", "truncated", "rate limit", "beyond the scale", "made-up quotes", "unasked"],
 )
-def test_other_failures_are_not_repaired(reply: Any) -> None:
-    """A refusal and a failed call stay what they are."""
-    result, judge = judged(reply, GOOD)
-    assert (result.status, judge.calls) == ("failed", 1)
-
-
-def test_a_score_beyond_the_scale_is_not_repaired() -> None:
-    """The reply is in the form, and what it says is no score."""
-    judge = ScriptedJudge(replies=({**GOOD, "score": 9}, GOOD))
-    evaluator = LLMJudge("Is it polite?", scale="likert5", judge=judge, repair=True)
-    [result] = asyncio.run(evaluator.evaluate(INPUT, evaluator.criteria()))
-    assert (result.error_type, judge.calls) == ("out_of_range", 1)
-
-
-def test_nothing_is_repaired_unasked() -> None:
-    """By default an unreadable reply fails at once."""
-    result, judge = judged(PROSE, GOOD, repair=False)
-    assert (result.status, judge.calls) == ("failed", 1)
+def test_other_failures_are_not_repaired(
+    kind: type[LLMJudge], fields: dict[str, Any], reply: Any, error_type: str
+) -> None:
+    """What is in the form, and a failed call, stay what they are; by default so does all else."""
+    judge = ScriptedJudge(replies=(reply, GOOD))
+    evaluator = kind(**{"judge": judge, "criterion_name": "right", "repair": True, **fields})
+    asked = INPUT.model_copy(update={"context": {"note": "It is due on Tuesday."}})
+    [result] = asyncio.run(evaluator.evaluate(asked, evaluator.criteria()))
+    assert (result.status, result.error_type, judge.calls) == ("failed", error_type, 1)
 
 
 def test_the_spend_limit_holds_for_the_repair_too() -> None:
@@ -112,28 +112,6 @@ def test_a_repaired_verdict_is_kept_in_the_cache(tmp_path: Any) -> None:
         assert isinstance(written.store, SqliteVerdicts)
         assert written.store.close(5.0)
     assert calls == [2, 0]
-
-
-def test_quotes_that_are_made_up_are_not_asked_for_again() -> None:
-    """The reply is in the form: a second one would be a second try at the same check."""
-    made_up = {
-        "claims": [{"quote": "It is due in May.", "evidence": "in May", "holds": True}],
-        "reason": "as told",
-    }
-    judge = ScriptedJudge(replies=(made_up, made_up))
-    evaluator = Groundedness(judge=judge, repair=True)
-    asked = INPUT.model_copy(update={"context": {"note": "It is due on Tuesday."}})
-    [result] = asyncio.run(evaluator.evaluate(asked, evaluator.criteria()))
-    assert (result.error_type, judge.calls) == ("malformed_answer", 1)
-
-
-def test_a_second_call_that_fails_leaves_the_first_failure() -> None:
-    """What both calls used stands on the result, and the words of the first one."""
-    result, judge = judged(PROSE, {"error": "rate_limited"})
-    assert (result.error_type, judge.calls) == ("malformed_answer", 2)
-    assert result.metadata is not None
-    assert result.metadata["judge"]["inputTokens"] == 200
-    assert "repaired" not in result.metadata["judge"]
 
 
 def test_the_calls_of_a_function_are_counted_without_usage() -> None:

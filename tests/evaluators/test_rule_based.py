@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -14,11 +13,13 @@ from agenteval_otel.engine.execution.wire import load_evaluator, serialize_evalu
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator, Length, Regex, RuleBased, RuleCheck
 from agenteval_otel.models import EvaluationCriteria, EvaluationInput, EvaluationResult, Score
-from agenteval_otel.testing import check_component
 from tests.evaluators.support import results_of
 
 LIST = {"type": "array", "items": {"type": "integer"}}
 SCHEMA = {"type": "json", "definition": LIST}
+
+
+OTHERS = [f"other{number}" for number in range(200)]
 
 
 def rules(*checks: dict[str, Any], **fields: Any) -> RuleBased:
@@ -41,16 +42,13 @@ CHECKS: list[tuple[dict[str, Any], Any, str | None]] = [
     ({"type": "length", "min": 3}, "ab", "too_short"),
     ({"type": "length", "max": 1}, "\U0001f600", "too_long"),
     ({"type": "length", "min": 2, "max": 2}, "\U0001f600", None),
-    ({"type": "length"}, "", None),
     ({"type": "length", "min": 3, "max": 2}, "abc", "too_long"),
     ({"type": "regex", "pattern": "b", "expectedOutcome": "match"}, "a", "pattern_missing"),
     ({"type": "regex", "pattern": "a", "expectedOutcome": "no_match"}, "a", "forbidden_pattern"),
     ({"type": "includes", "keywords": ["a", "b"]}, "A", "missing_keyword"),
     ({"type": "includes", "keywords": ["a"], "expectedOutcome": "none"}, "A", "forbidden_keyword"),
-    ({"type": "includes", "keywords": [], "expectedOutcome": "any"}, "A", "missing_keyword"),
     ({"type": "json"}, "[1,]", "invalid_json"),
     ({"type": "json"}, "9" * 5000, None),
-    ({"type": "json"}, {"a": 1}, None),
     ({"type": "json"}, None, "invalid_json"),
     (count("Cat", min=2), "cat, CAT", None),
     (count("cat", min=2), "cat, cats", "too_few_keywords"),
@@ -59,6 +57,12 @@ CHECKS: list[tuple[dict[str, Any], Any, str | None]] = [
     (count("a", "b", max=1), "a b", "too_many_keywords"),
     (count("a", "A", "a", max=1), "a", None),
     (count("a", min=0), "", None),
+    (count("ha ha", min=2, max=2), "ha ha ha ha", None),
+    (count("ha ha", *OTHERS, min=2, max=2), "ha ha ha ha", None),
+    (count("new york", *OTHERS, max=0), "new jersey", None),
+    (count("new york", "york", min=3, max=3), "new york, york", None),
+    (count("ros", "se", matchWholeWord=False, min=4, max=4), "roses rose", None),
+    (count("rose", *OTHERS, min=2, max=2), "a rose is a rose, and roses", None),
     (count("хам", "天気", "c++", min=3, max=3), "Хам: 今日は天気, C++!", None),
     (SCHEMA, "[1, 2]", None),
     (SCHEMA, '["1"]', "schema_mismatch"),
@@ -87,29 +91,17 @@ def test_a_failed_rule_says_why(config: dict[str, Any], response: Any, reason: s
     )
 
 
-@pytest.mark.parametrize(
-    ("scale", "values"),
-    [
-        ("binary", (False, True)),
-        ("numeric", (0, 1)),
-        ("likert5", (1, 5)),
-        ("string", ("fail", "pass")),
-    ],
-)
-def test_the_scale_says_what_passing_is_worth(scale: str, values: tuple[Any, Any]) -> None:
-    """A result becomes the scale's worst or best score; the label is pass or fail."""
-    for response, value, label in (("a", values[0], "fail"), ("ab", values[1], "pass")):
-        (result,) = run(rules({"type": "length", "min": 2}), response, scale)
-        assert (result.score, type(result.score), result.label) == (value, type(value), label)
-
-
 def test_a_declared_range_takes_a_boolean() -> None:
     """On a declared range a passed rule is the best there is, whatever the scale is called."""
     criterion = EvaluationCriteria(name="R", scale="likert5", minimum=0, maximum=10)
-    (result,) = asyncio.run(
-        rules({"type": "length"}).evaluate(EvaluationInput(response="a"), [criterion])
-    )
+    (result,) = results_of(rules({"type": "length"}), "a", criteria=[criterion])
     assert (result.score, result.normalized) == (True, 1.0)
+
+
+def test_a_place_without_a_value_is_a_failure() -> None:
+    """JSON that is not there is no wrong JSON."""
+    (result,) = run(rules({"type": "json"}, sourceTextField="context.nope"), "text")
+    assert (result.score, result.error_type) == (None, "missing_text")
 
 
 WRONG: list[tuple[dict[str, Any], str | None]] = [
@@ -153,26 +145,6 @@ def test_a_misspelled_rule_has_its_nearest_name() -> None:
         RuleBased(rules=[])
 
 
-@pytest.mark.parametrize("check", [{"type": "length"}, {"type": "json"}, SCHEMA])
-def test_missing_text_is_a_failure(check: dict[str, Any]) -> None:
-    """A field that is not there is no answer, so there is no score, only the original's filler."""
-    (result,) = run(rules(check, sourceTextField="context.nope"), "text", "numeric")
-    assert (result.score, result.error_type, result.filler) == (None, "missing_text", 0)
-
-
-@pytest.mark.parametrize(
-    ("check", "values"), [({"type": "json"}, ({"b": 1}, "{}", "{")), (SCHEMA, ([1], "[1]", ["1"]))]
-)
-def test_json_is_read_from_the_source_field(check: dict[str, Any], values: tuple[Any, ...]) -> None:
-    """Text is parsed, another value is taken as it stands."""
-    evaluator = rules(check, source_text_field="context.a")
-    assert [run(evaluator, "-", context={"a": value})[0].score for value in values] == [
-        True,
-        True,
-        False,
-    ]
-
-
 def test_the_reasoning_says_what_is_wrong_with_the_structure() -> None:
     """The problems of a value are named by their places, without what stands there."""
     (result,) = run(rules(SCHEMA), '[1, "secret words"]')
@@ -181,21 +153,6 @@ def test_the_reasoning_says_what_is_wrong_with_the_structure() -> None:
     )
     (result,) = run(rules(count("a", min=3)), "a a")
     assert result.reasoning == "rule keyword_count on response: failed (2, at least 3)"
-
-
-def test_all_of_a_schema_counts() -> None:
-    """A schema comes back from its dump, and its fingerprint knows what stands deep inside,
-    whatever it is called.
-    """
-    actual = []
-    for kind in ("string", "integer"):
-        definition: Any = {"type": kind}
-        for name in ("password", "street", "address", "person", "order"):
-            definition = {"type": "object", "properties": {name: definition}}
-        evaluator = rules({"type": "json", "definition": definition})
-        check_component(evaluator, Evaluator)
-        actual.append(evaluator.fingerprint)
-    assert actual[0] != actual[1]
 
 
 @pytest.mark.parametrize(
@@ -226,25 +183,6 @@ def test_criteria_are_those_of_the_rules() -> None:
         ("B", "binary"),
         ("A", "binary"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("check", "execution"),
-    [
-        ({"type": "json"}, "inline"),
-        ({"type": "regex", "pattern": "a"}, "inline"),
-        (SCHEMA, "process"),
-        ({"type": "regex", "pattern": "a(?=b)"}, "process"),
-        (count(*["a"] * 100), "inline"),
-        (count(*["a"] * 101), "process"),
-        ({"type": "includes", "keywords": ["a"] * 101}, "process"),
-    ],
-)
-def test_rules_that_a_text_can_make_slow_run_in_a_process(
-    check: dict[str, Any], execution: str
-) -> None:
-    """A pattern that RE2 cannot run, a schema and more than 100 keywords prefer a worker process."""
-    assert rules({"type": "length"}, check).resolved_execution == execution
 
 
 class NoEmoji(RuleCheck, type="RuleTestNoEmoji"):

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rapidfuzz.distance import JaroWinkler
 
-from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import LexicalSimilarity
-from agenteval_otel.evaluators.lexical_similarity import jaro_winkler, sorensen_dice
+from agenteval_otel.evaluators.lexical_similarity import sorensen_dice
 from agenteval_otel.models import EvaluationResult
 from tests.evaluators.support import result_of
 
@@ -39,37 +38,11 @@ def score(response: Any, reference: Any, **fields: Any) -> float:
         ({}, 2 / 8),
         ({"ngram_size": 1}, 6 / 10),
         ({"ngram_size": 3}, 0.0),
-        ({"algorithm": "levenshtein"}, 0.6),
-        ({"algorithm": "jaro-winkler"}, 0.76),
     ],
 )
-def test_each_measure_has_its_own_number(fields: dict[str, Any], expected: float) -> None:
-    """Night and nacht share one bigram of four, three letters of five, and three places."""
+def test_longer_ngrams_share_less(fields: dict[str, Any], expected: float) -> None:
+    """Night and nacht share one bigram of four, and three letters of five."""
     assert score("night", "nacht", **fields) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("named", [{"algorithm": "cosine"}, {"algorithm": None}, {"algorithm": []}])
-def test_an_unknown_algorithm_is_refused(named: dict[str, Any]) -> None:
-    """A misspelled algorithm fails at load with the choices."""
-    with pytest.raises(
-        ConfigurationError, match="'sorensen-dice', 'jaro-winkler' or 'levenshtein'"
-    ):
-        evaluator(**named)
-
-
-def test_case_and_whitespace_count_on_request() -> None:
-    """By default neither case nor the amount of whitespace matters; both can be kept."""
-    assert score(" Hello \n  World", "hello world") == 1.0
-    assert score("Hello", "hello", case_sensitive=True) < 1.0
-    assert score("a  b", "a b", normalize_whitespace=False, algorithm="levenshtein") == 0.75
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_empty_texts_are_alike_and_like_no_other(algorithm: str) -> None:
-    """Two empty texts, also after trimming, score 1; one of them scores 0."""
-    assert score("", "", algorithm=algorithm) == 1.0
-    assert score("  ", "\n", algorithm=algorithm) == 1.0
-    assert score("", "abc", algorithm=algorithm) == 0.0
 
 
 def test_an_emoji_is_one_character_unless_units_are_asked_for() -> None:
@@ -112,17 +85,6 @@ def test_of_several_references_the_most_alike_counts() -> None:
     assert score("b", None, context={"names": ["a", "b"]}, reference_field="context.names") == 1.0
 
 
-def test_fields_may_be_chosen() -> None:
-    """Prompt, context and messages can be compared as well as the response and the ground truth."""
-    assert run("x", None, context={"ref": {"a": "x"}}, reference_field="context.ref.a").score == 1.0
-    message = {
-        "role": "assistant",
-        "content": "no",
-        "contentParts": [{"type": "text", "text": "yes"}],
-    }
-    assert run(message, "yes").score == 1.0
-
-
 def test_a_missing_text_is_a_failure_and_a_missing_reference_a_skip() -> None:
     """Without a reference there is nothing to say; what is there and is no text, or no source, is a
     failure.
@@ -163,7 +125,7 @@ def test_below_the_cutoff_the_score_is_zero(algorithm: str) -> None:
     keep=st.booleans(),
     unit=st.sampled_from(["character", "utf16"]),
 )
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 def test_any_two_texts_have_a_similarity(
     first: str, second: str, size: int, keep: bool, unit: str
 ) -> None:
@@ -196,18 +158,6 @@ def test_sets_of_ngrams_are_those_of_slices(first: str, second: str, size: int) 
     assert sorensen_dice(first, second, size) == (
         2 * both / total if first and second else float(first == second)
     )
-
-
-@given(first=st.text("abcd", max_size=14), second=st.text("abcd", max_size=14))
-@settings(deadline=None)
-def test_jaro_winkler_differs_from_rapidfuzz_in_half_transpositions_only(
-    first: str, second: str
-) -> None:
-    """It rounds half of the characters that are out of order down; the rest of the measure is the
-    same.
-    """
-    actual, rounded = jaro_winkler(first, second), JaroWinkler.similarity(first, second)
-    assert actual == pytest.approx(rounded) or 0 < rounded - actual < 0.2
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -20,12 +20,6 @@ def run(response: Any, *terms: str, scale: str | None = None, **fields: Any) -> 
     return result_of(evaluator, response, criteria=criteria)
 
 
-def terms_present(response: Any, *terms: str, **fields: Any) -> list[str]:
-    metadata = run(response, *terms, **fields).metadata
-    assert metadata is not None
-    return list(metadata["foundToxicTerms"])
-
-
 def test_terms_are_listed_once_as_configured_in_order() -> None:
     """Case variants and repeated occurrences: each configured term once, in the order of the
     configuration.
@@ -50,12 +44,6 @@ def test_the_score_is_true_for_clean_on_every_scale(scale: str) -> None:
         assert result.normalized == float(clean)
 
 
-def test_case_and_parts_of_words_on_request() -> None:
-    """With case a term must be written alike; without whole words it may stand inside of others."""
-    assert terms_present("STUPID stupid", "STUPID", "Stupid", caseSensitive=True) == ["STUPID"]
-    assert terms_present("a classic", "ass", matchWholeWord=False) == ["ass"]
-
-
 def test_the_reasoning_lists_terms_and_nothing_of_the_text() -> None:
     """The text around a term stays out; a long list is cut."""
     result = run("my secret neighbour is bad", "bad", "worse")
@@ -64,27 +52,6 @@ def test_the_reasoning_lists_terms_and_nothing_of_the_text() -> None:
     reasoning = run(" ".join(terms), *terms).reasoning
     assert reasoning is not None
     assert reasoning.endswith("t19, 10 more")
-
-
-@pytest.mark.parametrize("response", [None, 7, {"role": "assistant"}, {"text": "bad"}])
-def test_missing_text_is_a_failure(response: Any) -> None:
-    """No text is neither clean nor toxic; only the original's filler says false."""
-    result = run(response, "bad")
-    assert (result.status, result.score, result.filler, result.error_type) == (
-        "failed",
-        None,
-        False,
-        "missing_text",
-    )
-
-
-@pytest.mark.parametrize("fields", [{}, {"toxicTerms": []}, {"toxicTerms": ["", " "]}])
-def test_a_list_without_terms_is_refused(fields: dict[str, Any]) -> None:
-    """What could never work is refused at load, by the field's name."""
-    with pytest.raises(
-        ConfigurationError, match="toxic_terms or terms_file must name at least one term"
-    ):
-        Toxicity.load({"criterionName": "Tox", **fields})
 
 
 def test_terms_may_come_from_a_file(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.components.loading import resolve
-from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import (
     DefinedTools,
     ErrorRecovery,
@@ -48,7 +47,6 @@ def test_equal_calls_with_equal_results_are_repeated() -> None:
     """Arguments are compared as values; what failed and then succeeded, and a state that changes,
     is no repetition.
     """
-    text = {"name": "a", "arguments": '{"x": 1.0}'}
     result = of(
         ToolLoops(),
         with_result(A, "r"),
@@ -66,7 +64,6 @@ def test_equal_calls_with_equal_results_are_repeated() -> None:
     assert (
         of(ToolLoops(), with_result(A, "Error: busy"), with_result(A, "Error: busy")).score == 0.5
     )
-    assert of(ToolLoops(), A, text).score in (0.5, 1.0)
 
 
 def test_calls_that_come_again_in_the_same_order_are_a_loop() -> None:
@@ -203,17 +200,11 @@ def test_the_largest_matching_is_taken() -> None:
 
 
 def test_without_an_expected_trajectory_there_is_nothing_to_match() -> None:
-    """A reference answer in words is none; secrets among the expected arguments come back from a
-    dump.
-    """
+    """A reference answer in words is none."""
     for ground_truth in (None, "Say hello.", [{"content": "x"}], {"text": "x"}):
         reason = "no ground truth" if ground_truth is None else "no expected trajectory"
         with pytest.raises(EvaluationSkipped, match=reason):
             of(TrajectoryMatch(), A, ground_truth=ground_truth)
-    evaluator = TrajectoryMatch(
-        expected=[ExpectedCall(name="a", arguments={"api_key": "k", "deep": {"er": [{"x": 1}]}})]
-    )
-    assert resolve(Evaluator, evaluator.model_dump(mode="json")) == evaluator
 
 
 TOOL = {
@@ -255,9 +246,3 @@ def test_a_definition_that_is_no_schema_is_a_failure() -> None:
     config = {"tools": [{"name": "a", "parameters": {"type": "strange"}}]}
     result = of(DefinedTools(), A, agent_config=config)
     assert (result.status, result.error_type) == ("failed", "invalid_schema")
-
-
-def test_a_wrong_pattern_is_refused() -> None:
-    """At load, with its field."""
-    with pytest.raises(ConfigurationError, match="error_pattern"):
-        ErrorRecovery(error_pattern="(")

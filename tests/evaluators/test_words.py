@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import unicodedata
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,7 +38,7 @@ def stands_alone(text: str, word: str) -> bool:
 
 
 @given(text=TEXTS, terms=TERMS, whole=st.booleans())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_few_and_many_terms_match_alike(text: str, terms: list[str], whole: bool) -> None:
     """The same terms occur, alone and among many others, and a term is counted exactly where it
     occurs.
@@ -48,27 +47,6 @@ def test_few_and_many_terms_match_alike(text: str, terms: list[str], whole: bool
     few, many = Terms(terms, whole_words=whole), Terms((*terms, *OTHERS), whole_words=whole)
     assert few.terms_in(text) == many.terms_in(text) == expected
     assert bool(few.count(text)) is bool(many.count(text)) is bool(expected)
-
-
-@pytest.mark.parametrize(
-    ("text", "terms", "count"),
-    [
-        ("a rose is a rose", ["rose"], 2),
-        ("roses", ["rose"], 0),
-        ("ha ha ha ha", ["ha ha"], 2),
-        ("new york, york", ["new york", "york"], 3),
-        ("a a", ["a", "a"], 2),
-        ("天気、天気", ["天気"], 2),
-        ("c++ and c+++", ["c++"], 2),
-        ("", ["a"], 0),
-        ("a", [""], 0),
-    ],
-)
-def test_occurrences_are_counted(text: str, terms: list[str], count: int) -> None:
-    """Each term counts for itself, and its own occurrences do not overlap."""
-    assert Terms(terms, whole_words=True).count(text) == count
-    assert Terms((*terms, *OTHERS), whole_words=True).count(text) == count
-    assert Terms(["ros", "se"], whole_words=False).count("roses rose") == 4
 
 
 def test_long_phrases_match() -> None:

@@ -10,20 +10,17 @@ import json
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from functools import partial
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel.engine.execution import Executor, wire
+from agenteval_otel.engine.execution import Executor
 from agenteval_otel.engine.run import EvaluationRunner
 from agenteval_otel.evaluators import (
     Evaluator,
@@ -350,19 +347,36 @@ def test_a_forked_host_has_a_child_of_its_own() -> None:
     assert gone(*finished.lines("pids")[0].split())
 
 
-def test_a_package_that_is_run_is_loaded_by_its_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+RUN = """
+import asyncio
+from agenteval_otel.engine.execution import Executor
+from agenteval_otel.evaluators import Func
+from agenteval_otel.models import EvaluationInput
+from tests.testing.evaluations import evaluate
+
+def is_there(evaluation_input):
+    return True
+
+if __name__ == "__main__":
+    executor, evaluator = Executor(live=True), Func.of(is_there, execution="process")
+    (result,) = asyncio.run(evaluate(executor, evaluator, EvaluationInput(response="x")))
+    executor.close()
+    print("ran", result.score, executor.state(evaluator).mode, flush=True)
+"""
+
+
+@pytest.mark.parametrize("file", ["run_it/__main__.py", "run_it.py"])
+def test_a_package_or_module_that_is_run_evaluates_by_its_own_functions(
+    file: str, tmp_path: Path
 ) -> None:
     """`python -m package`: by its name `multiprocessing` would not load it; `python -m module` it
     would.
     """
-    (tmp_path / "program.py").write_text('if __name__ == "__main__":\n    pass\n')
-    main = ModuleType("__main__")
-    main.__file__ = str(tmp_path / "program.py")
-    monkeypatch.setitem(sys.modules, "__main__", main)
-    for name, expected in (
-        ("package.__main__", {"init_main_from_path": main.__file__}),
-        ("module", {"init_main_from_name": "module"}),
-    ):
-        main.__spec__ = ModuleSpec(name, None)
-        assert wire._main() == expected
+    path = tmp_path / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(RUN)
+    finished = run_program(
+        "import runpy; runpy.run_module('run_it', run_name='__main__', alter_sys=True)",
+        PYTHONPATH=str(tmp_path),
+    )
+    assert (finished.code, finished.lines("ran")) == (0, ["True process"]), finished.stderr

@@ -22,10 +22,17 @@ from tests.testing.computing import Computing, Troubled
 from tests.testing.evaluations import evaluate
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork server that could not be started is tried again without a pause."""
+    monkeypatch.setattr(supervisor, "_MAX_PAUSE_S", 0.0)
+
+
 async def place(executor: Executor) -> int:
     return int((await facts(executor, Computing()))["pid"])
 
 
+@pytest.mark.usefixtures("at_once")
 def test_a_process_that_cannot_be_started_now_is_tried_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -37,12 +44,10 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
         raise OSError(24, "Too many open files")
 
     async def work(executor: Executor) -> None:
-        assert executor.supervisor is not None
         with monkeypatch.context() as patch:
             patch.setattr(supervisor, "ForkServerClient", no_more)
             for _ in range(4):
                 assert await place(executor) == os.getpid()
-                executor.supervisor._not_before = 0.0
         assert await place(executor) != os.getpid()
 
     with_executor(work)
@@ -50,6 +55,7 @@ def test_a_process_that_cannot_be_started_now_is_tried_again(
     assert "worker_process_unavailable" in line
 
 
+@pytest.mark.usefixtures("at_once")
 def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -64,10 +70,8 @@ def test_an_evaluator_whose_module_ends_the_fork_server_leaves_it(
     fatal = Func.of(__import__("fatal_module").fatal, execution="process")
 
     async def work(executor: Executor) -> None:
-        assert executor.supervisor is not None
         for _ in range(3):
             assert (await run(executor, fatal))[0].score == 1.0
-            executor.supervisor._not_before = 0.0
         assert executor.state(fatal).mode == "thread"
         assert await place(executor) != os.getpid()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -79,11 +78,7 @@ def test_a_thumb_stands_in_the_trace_of_its_answer(telemetry: RecordedTelemetry)
     assert event["gen_ai.agent.name"] == "support"
     assert event["user.id"] != "ann"
     assert "gen_ai.evaluation.explanation" not in event
-    runs = [
-        part
-        for part in telemetry.spans("evaluation")
-        if "gen_ai.evaluation.user_feedback.score" in part.attributes
-    ]
+    runs = feedback_spans(telemetry)
     assert [part.context.trace_id for part in runs] == [span.get_span_context().trace_id]
     assert [part.parent.span_id for part in runs] == [span.get_span_context().span_id]
     assert "agenteval.evaluation.overall_score" not in runs[0].attributes
@@ -148,11 +143,7 @@ def test_an_answer_is_known_by_its_ids(telemetry: RecordedTelemetry) -> None:
     assert record_feedback(score=0.25, conversation_id="conv-1")
     assert record_feedback(score=0.75, trace_id=trace_id)
     assert flush()
-    runs = [
-        part
-        for part in telemetry.spans("evaluation")
-        if "gen_ai.evaluation.user_feedback.score" in part.attributes
-    ]
+    runs = feedback_spans(telemetry)
     assert sorted(part.attributes["gen_ai.evaluation.user_feedback.score"] for part in runs) == [
         0.25,
         0.5,
@@ -171,25 +162,15 @@ def test_feedback_that_comes_before_its_answer_waits_for_it(telemetry: RecordedT
     assert flush()
     assert flush()
     assert len(of_feedback(telemetry)) == 1
-    runs = [
-        part
-        for part in telemetry.spans("evaluation")
-        if "gen_ai.evaluation.user_feedback.label" in part.attributes
-    ]
+    runs = feedback_spans(telemetry)
     assert [part.parent.span_id for part in runs] == [span.get_span_context().span_id]
 
 
 def test_feedback_without_its_answer_is_recorded_at_the_end(telemetry: RecordedTelemetry) -> None:
     """What no answer was known for is emitted without a trace, and counted."""
     record_feedback(thumbs="down", response_id="never seen")
-    pipeline = default_pipeline()
-    assert pipeline._drain(time.monotonic() + 10, last=True)
-    assert flush()
-    (event,) = [
-        event
-        for event in telemetry.events()
-        if event.attributes["gen_ai.evaluation.name"] == "user_feedback"
-    ]
+    assert shutdown(10.0)
+    (event,) = telemetry.events()
     assert event.trace_id in (None, 0)
     assert event.attributes["gen_ai.response.id"] == "never seen"
     assert failures()["feedback:unjoined"] == 1
@@ -305,7 +286,7 @@ def test_feedback_at_the_end_is_counted(telemetry: RecordedTelemetry) -> None:
     """What comes when the pipeline takes nothing any more is dropped, and counted once."""
     assert shutdown(5.0)
     record_feedback(thumbs="down", trace_id="1" * 32, span_id="2" * 16)
-    assert default_pipeline()._drain(time.monotonic() + 10)
+    assert RECORDER.drain(10.0)
     assert failures() == {"feedback:dropped": 1}
     assert sum(accounting().values()) == 0
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
+
+import pytest
 
 from agenteval_otel.ground_truth import FileGroundTruthStore
 from agenteval_otel.models import EvaluationInput
@@ -35,3 +38,9 @@ def ask(store: FileGroundTruthStore, prompt: str | None, **fields: object) -> ob
     """The answer to a prompt, or None."""
     result = store.find(EvaluationInput.model_validate({"prompt": prompt, **fields}))
     return None if result is None else result.answer
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Set the monotonic clock of this process forward."""
+    now = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + seconds)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from agenteval_otel.components.loading import resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators.ground_truth.file_store import IndexedFile
+from agenteval_otel.evaluators.ground_truth.file_store import IndexedFile, read_rows
 from agenteval_otel.evaluators.ground_truth.index import QuestionIndex
 from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruthStore
 from agenteval_otel.models import EvaluationInput
@@ -70,10 +72,6 @@ def test_it_is_a_component(tmp_path: Path) -> None:
     store = resolve(GroundTruthStore, {"type": "file", "path": str(path), "minWords": 2})
     check_component(store, GroundTruthStore)
     assert store == FileGroundTruthStore(path=path, min_words=2)
-    with pytest.raises(
-        ConfigurationError, match=r"unknown ground_truth type 'fyle'.*; known: file"
-    ):
-        resolve(GroundTruthStore, {"type": "fyle"})
     with pytest.raises(ConfigurationError, match="min_share: expected at most 1, found 2"):
         FileGroundTruthStore(path=path, min_share=2)
 
@@ -132,29 +130,43 @@ def test_the_module_comes_from_the_input(tmp_path: Path) -> None:
 
 
 class Changing:
-    """A store on a file that the test changes, with a clock that the test moves."""
+    """A file that the test changes, and its index, with a clock that the test moves."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.clock = written(path, [("Who are you?", "Ann")]), ManualClock()
-        self.store = FileGroundTruthStore(path=path)
+        self.path = written(path, [("Who are you?", "Ann")])
         self.failure: Exception | None = None
-        self.file = self.store.__dict__["_file"] = IndexedFile(path, self._read, clock=self.clock)
+        self._clock = ManualClock()
+        self.index = IndexedFile(path, self._read, clock=self._clock)
 
     def _read(self, path: Path) -> QuestionIndex:
         if self.failure is not None:
             raise self.failure
-        return self.store._read(path)
+        return QuestionIndex(read_rows(path), min_words=3, min_share=0.4)
 
     def replace(self, answer: str, *more: tuple[str, ...]) -> None:
         """Write other rows, with a modification time of their own."""
         later(written(self.path, [("Who are you?", answer), *more]))
 
-    def answer_later(self) -> object:
-        """The answer after the next check, and after the reading that it may have started."""
-        self.clock.advance(1.0)
-        ask(self.store, "Who are you?")
-        self.file._worker.close(20.0)
-        return ask(self.store, "Who are you?")
+    def answer(self) -> object:
+        row = self.index.latest().find("Who are you?")
+        return None if row is None else row.answer
+
+    def check_until(self, condition: Callable[[], bool]) -> None:
+        """Have the file checked, a second later each time, until its reading has shown."""
+        deadline = time.monotonic() + 20.0
+        while not condition():
+            assert time.monotonic() < deadline
+            self._clock.advance(1.0)
+            self.index.latest()
+            time.sleep(0.002)
+
+    def problem(self) -> str:
+        """The first problem that is found from now on. The old rows answer."""
+        before = self.answer()
+        self.index.problems.clear()
+        self.check_until(lambda: len(self.index.problems) > 0)
+        assert self.answer() == before
+        return str(self.index.problems[0])
 
 
 @pytest.fixture
@@ -165,46 +177,32 @@ def changing(tmp_path: Path) -> Changing:
 def test_a_changed_file_is_read_again(changing: Changing) -> None:
     """It is checked once a second; the old rows answer until then."""
     changing.replace("Bob")
-    assert ask(changing.store, "Who are you?") == "Ann"
-    assert changing.answer_later() == "Bob"
-    assert changing.store.problems() == ()
+    assert changing.answer() == "Ann"
+    changing.check_until(lambda: changing.answer() == "Bob")
+    assert not changing.index.problems
 
 
 def test_an_unusable_file_leaves_the_rows_from_before(changing: Changing) -> None:
     """It is reported once, with its line; the next valid file is used."""
     changing.replace("Bob", (" ", "x"))
-    assert changing.answer_later() == "Ann"
-    (problem,) = changing.store.problems()
-    assert "rows.csv:3: UserPrompt is" in str(problem)
-    assert (changing.answer_later(), changing.store.problems()) == ("Ann", ())
+    assert "rows.csv:3: UserPrompt is" in changing.problem()
     later(changing.path)
     changing.path.write_text("UserPrompt,ExpectedOutput\nWho are you?,Cid\n")
-    assert changing.answer_later() == "Cid"
+    changing.check_until(lambda: changing.answer() == "Cid")
+    assert len(changing.index.problems) == 1
 
 
 def test_a_file_that_cannot_be_opened_is_tried_again(changing: Changing) -> None:
     """A missing file and too many open files: each second, until it can be read."""
     changing.path.unlink()
-    assert changing.answer_later() == "Ann"
-    assert "cannot be read" in str(changing.store.problems()[0])
+    assert "cannot be read" in changing.problem()
     changing.replace("Bob")
-    changing.failure = ConfigurationError("rows.csv: cannot be read")
+    changing.failure = ConfigurationError("rows.csv: too many open files")
     changing.failure.__cause__ = OSError("Too many open files")
-    assert changing.answer_later() == "Ann"
+    for _ in range(2):
+        assert "too many" in changing.problem()
     changing.failure = None
-    assert changing.answer_later() == "Bob"
-
-
-def test_a_relative_path_is_resolved_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It starts from the folder in which the store was loaded, wherever the process goes."""
-    path = written(tmp_path / "rows.csv", [("Who are you?", "Ann")])
-    monkeypatch.chdir(tmp_path)
-    store = FileGroundTruthStore(path=Path("rows.csv"))
-    assert store.model_dump(mode="json")["path"] == "rows.csv"
-    monkeypatch.chdir("/")
-    later(written(path, [("Who are you?", "Bob")]))
-    store._file._reload()
-    assert (ask(store, "Who are you?"), store.problems()) == ("Bob", ())
+    changing.check_until(lambda: changing.answer() == "Bob")
 
 
 @settings(

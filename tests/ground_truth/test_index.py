@@ -139,7 +139,7 @@ WORDS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=150)
 @given(st.lists(WORDS.map(" ".join), min_size=1, max_size=12), WORDS.map(" ".join))
 def test_the_index_finds_what_looking_at_all_rows_finds(rows: list[str], prompt: str) -> None:
     """The index and an exhaustive search agree."""
@@ -152,7 +152,7 @@ def test_the_index_finds_what_looking_at_all_rows_finds(rows: list[str], prompt:
         assert answer.answer == expected[0]  # type: ignore[index]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=5), st.text(), st.text())
 def test_any_unicode_text_can_be_looked_up(rows: list[str], prompt: str, module: str) -> None:
     """A row is found by its own text, and a lookup is repeatable."""
@@ -165,7 +165,7 @@ def test_any_unicode_text_can_be_looked_up(rows: list[str], prompt: str, module:
             assert NormalizedQuery.of(answer.prompt) == NormalizedQuery.of(row)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(
     st.lists(
         st.tuples(WORDS.map(" ".join), st.sampled_from([None, "a", "A ", "b", "c"])),

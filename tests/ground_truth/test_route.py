@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,11 @@ from agenteval_otel import (
 )
 from agenteval_otel.config import SettingsError, default_pipeline
 from agenteval_otel.engine.pipeline import InlineDispatcher
-from agenteval_otel.errors import ConfigurationError, EvaluationSkipped
+from agenteval_otel.errors import EvaluationSkipped
 from agenteval_otel.evaluators import ExactMatch, Func
 from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruth, GroundTruthStore
 from agenteval_otel.testing import RecordedTelemetry
-from tests.ground_truth.support import written
+from tests.ground_truth.support import later, written
 from tests.testing.doubles import Free, Keeping
 
 ROWS = [
@@ -75,6 +76,14 @@ def seen_by(evaluation_input: EvaluationInput) -> Score:
 
 def echo(question: str) -> str:
     return question
+
+
+def ask(question: str = "Where?") -> None:
+    monitor(agent="shop")(echo)(question)
+
+
+def failures() -> dict[str, int]:
+    return default_pipeline().accounting.failures
 
 
 @pytest.fixture(autouse=True)
@@ -150,9 +159,9 @@ def test_a_store_that_breaks_costs_the_ground_truth_only(
     """It is counted and logged without what it said; the answer is evaluated all the same."""
     live(kept, Local(answer=answer))
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
-        monitor(agent="shop")(echo)("Where?")
+        ask()
     assert [result.status for result in kept.results] == ["skipped"]
-    assert default_pipeline().accounting.failures == {"ground_truth": 1}
+    assert failures() == {"ground_truth": 1}
     assert default_pipeline().accounting.outcomes()["evaluated"] == 1
     assert "part='ground_truth'" in caplog.text
     assert "broke" not in caplog.text
@@ -161,11 +170,11 @@ def test_a_store_that_breaks_costs_the_ground_truth_only(
 def test_a_store_may_ask_a_service(kept: Keeping) -> None:
     """It is awaited, for as long as it says. Then evaluation goes on without, and says why."""
     live(kept, Remote(answer="later"))
-    monitor(agent="shop")(echo)("Where?")
+    ask()
     live(kept, Remote(timeout_s=0.01))
-    monitor(agent="shop")(echo)("Where?")
+    ask()
     assert scores(kept) == ["later", None]
-    assert default_pipeline().accounting.failures == {"ground_truth:timeout": 1}
+    assert failures() == {"ground_truth:timeout": 1}
 
 
 @pytest.mark.parametrize("error", BROKEN[:3], ids=["raises", "exits", "cancels"])
@@ -175,10 +184,10 @@ def test_a_service_that_breaks_costs_the_ground_truth_only(
     """Whatever it raises, the loop goes on, live and offline."""
     live(kept, Remote(answer=error), dispatcher={"type": "pool", "linger_s": 0.0})
     for _ in range(2):
-        monitor(agent="shop")(echo)("Where?")
+        ask()
     assert flush(20.0)
     assert scores(kept) == [None, None]
-    assert default_pipeline().accounting.failures == {"ground_truth": 2}
+    assert failures() == {"ground_truth": 2}
     assert [item.evaluator_type for item in offline(Remote(answer=error)).run_errors] == [
         "GroundTruthStore"
     ]
@@ -205,31 +214,41 @@ def test_a_store_that_holds_the_thread_is_asked_once_more(
     assert flush(30.0)
     leave.set()
     assert Counter(scores(kept)) == {"found": 32 - without} | ({None: 1} if without else {})
-    assert default_pipeline().accounting.failures.get("ground_truth", 0) == without
+    assert failures().get("ground_truth", 0) == without
     assert lookups["bad"] == 2
 
 
 def test_the_caller_never_looks_it_up(kept: Keeping) -> None:
     """It happens on the background thread."""
     live(kept, Local(answer=GroundTruth(answer="a")), dispatcher={"type": "pool", "linger_s": 0.0})
-    monitor(agent="shop")(echo)("Where?")
+    ask()
     assert flush(20.0)
     assert scores(kept) == ["a"]
     assert threading.current_thread() not in THREADS
 
 
 def test_a_broken_change_is_counted_with_its_line(
-    path: Path, kept: Keeping, caplog: pytest.LogCaptureFixture
+    path: Path, kept: Keeping, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows from before answer; the log names the line."""
-    store = FileGroundTruthStore(path=path)
+    """The rows from before answer; the log names the line.
+
+    A relative path is that of the folder in which the store was loaded, wherever the process goes.
+    """
+    monkeypatch.chdir(path.parent)
+    store = FileGroundTruthStore(path=Path(path.name))
+    assert store.model_dump(mode="json")["path"] == path.name
+    monkeypatch.chdir("/")
     live(kept, store)
-    store._file.problems.append(ConfigurationError("rows.csv:3: UserPrompt is empty"))
+    later(written(path, [*ROWS, (" ", "x")]))
+    deadline = time.monotonic() + 20.0
     with caplog.at_level(logging.WARNING, "agenteval_otel"):
-        monitor(agent="shop")(echo)("Where is my order?")
-    assert scores(kept) == ["On its way."]
-    assert default_pipeline().accounting.failures == {"ground_truth": 1}
-    assert "rows.csv:3: UserPrompt is empty" in caplog.text
+        while not failures() and time.monotonic() < deadline:
+            ask("Where is my order?")  # a second after the last check it is checked again
+            time.sleep(0.02)
+        ask("Where is my order?")
+    assert set(scores(kept)) == {"On its way."}
+    assert failures() == {"ground_truth": 1}
+    assert f"{path}:4: UserPrompt is empty" in caplog.text
 
 
 def test_wrong_settings_say_where(tmp_path: Path) -> None:
@@ -238,7 +257,9 @@ def test_wrong_settings_say_where(tmp_path: Path) -> None:
     wrong.write_text("UserPrompt,ExpectedOutput\nx\n")
     with pytest.raises(SettingsError, match=r"ground_truth: .*rows\.csv:2: expected the columns"):
         configure(ground_truth={"type": "file", "path": str(wrong)})
-    with pytest.raises(SettingsError, match=r"ground_truth: unknown ground_truth type 'csv'"):
+    with pytest.raises(
+        SettingsError, match=r"ground_truth: unknown ground_truth type 'csv'.*; known: file"
+    ):
         configure(ground_truth={"type": "csv"})
 
 

@@ -10,13 +10,13 @@ from typing import Any
 from pydantic import Field
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.pipeline import InlineDispatcher
+from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
 from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.sampling import RatioSampler
 from tests.pipelines import pipeline_with
 from tests.testing.doubles import Free
 
-__all__ = ["Seen", "in_loop"]
+__all__ = ["Seen", "in_loop", "outcomes_of"]
 
 
 class _Note(Free):
@@ -38,6 +38,12 @@ def in_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
         asyncio.run(test(*args, **kwargs))
 
     return run
+
+
+def outcomes_of(pipeline: Pipeline) -> dict[str, int]:
+    """The outcomes that calls of a pipeline had, with their numbers."""
+    outcomes = pipeline.accounting.outcomes()
+    return {outcome: count for outcome, count in outcomes.items() if count}
 
 
 class Seen:
@@ -63,8 +69,4 @@ class Seen:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        return {
-            outcome: count
-            for outcome, count in self.pipeline.accounting.outcomes().items()
-            if count
-        }
+        return outcomes_of(self.pipeline)

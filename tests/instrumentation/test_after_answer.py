@@ -28,6 +28,7 @@ from agenteval_otel.sampling import (
     SamplingDecision,
 )
 from agenteval_otel.testing import RecordedTelemetry
+from tests.instrumentation.support import outcomes_of
 from tests.pipelines import pipeline_with
 from tests.testing.doubles import Free, Keeping
 
@@ -52,11 +53,7 @@ class Route:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        return {
-            outcome: count
-            for outcome, count in self.pipeline.accounting.outcomes().items()
-            if count
-        }
+        return outcomes_of(self.pipeline)
 
     @property
     def reasons(self) -> list[tuple[str | None, float | None]]:

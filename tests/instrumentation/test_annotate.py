@@ -268,34 +268,3 @@ def test_hedged_and_repeated_calls(seen: Seen) -> None:
         ("fast", "m", None),
         ("slow", None, "CancelledError"),
     ]
-
-
-def test_many_concurrent_calls_stand_each_on_its_own_span() -> None:
-    """Of 400 calls that all run at once, each result is on the span of the call that it is about."""
-    telemetry = RecordedTelemetry()
-    seen, count = Seen(storage=[telemetry.storage()]), 400
-    spans: dict[str, tuple[int, int]] = {}
-
-    @seen.monitor
-    async def handler(number: str) -> str:
-        with telemetry.tracer().start_as_current_span("work") as span:
-            assert span.parent is not None
-            spans[number] = (span.parent.trace_id, span.parent.span_id)
-            if len(spans) == count:
-                all_run.set()
-            await all_run.wait()
-        annotate(tags={"number": number})
-        return number
-
-    async def host() -> None:
-        await asyncio.gather(*(handler(str(number)) for number in range(count)))
-
-    all_run = asyncio.Event()
-    asyncio.run(host())
-    seen.pipeline.shutdown(5)
-    found = {
-        event.attributes["agenteval.tag.number"]: (event.trace_id, event.span_id)
-        for event in telemetry.events()
-    }
-    assert found == spans
-    assert len(set(spans.values())) == count

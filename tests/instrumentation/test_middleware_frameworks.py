@@ -1,5 +1,5 @@
-"""Middleware around real frameworks: scores are those of decorated handlers, and clients see no
-difference.
+"""Middleware around real frameworks: what is evaluated is that of decorated handlers, and clients see
+no difference.
 """
 
 from __future__ import annotations
@@ -22,11 +22,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, StreamingRespon
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from agenteval_otel.engine.pipeline import InlineDispatcher
-from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.instrumentation import asgi, wsgi
-from agenteval_otel.sampling import RatioSampler
-from tests.pipelines import pipeline_with
+from tests.instrumentation.support import Seen
 
 WORDS = ["It ", "is ", "due."]
 PATHS = ["/json", "/text", "/stream", "/events", "/broken"]
@@ -161,56 +158,37 @@ FRAMEWORKS = {
 }
 
 
-class Scores:
-    """A pipeline with real evaluators, and the scores of each agent."""
-
-    def __init__(self) -> None:
-        self.results: dict[str, Any] = {}
-        keywords = KeywordCoverage(criterion_name="due", expected_keywords=["due"], threshold=1)
-        self.pipeline = pipeline_with(
-            sampler=RatioSampler(),
-            evaluators=(ResponseHealth(), keywords),
-            storage=(self,),
-            dispatcher=InlineDispatcher(),
-        )
-
-    async def save_result(self, aggregated: Any) -> None:
-        self.results[aggregated.agent] = (
-            aggregated.overall_score,
-            aggregated.stream_end,
-            [
-                (result.criterion_name, result.score, result.label, result.status)
-                for result in aggregated.results
-            ],
-        )
-
-    async def close(self) -> None: ...
-
-
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume")
-def test_scores_are_those_of_the_decorated_handler(framework: str) -> None:
-    """The same handlers, decorated and behind middleware: equal scores, and clients see no
+def test_answers_are_those_of_the_decorated_handler(framework: str) -> None:
+    """The same handlers, decorated and behind middleware: the same is evaluated, and clients see no
     difference to neither.
     """
-    from agenteval_otel import monitor
-
-    answers, decorated, around = FRAMEWORKS[framework], Scores(), Scores()
+    answers, decorated, around = FRAMEWORKS[framework], Seen(), Seen()
     bare = answers()
-    assert answers(lambda **arguments: monitor(pipeline=decorated.pipeline, **arguments)) == bare
-    assert (
-        answers(
-            around=lambda app, kind: kind.AgentEvalMiddleware(
-                app, routes=PATHS, pipeline=around.pipeline
-            )
-        )
-        == bare
-    )
-    assert around.results == decorated.results
-    assert {path: score for path, (score, *_) in around.results.items()} == dict.fromkeys(
-        PATHS, 1.0
-    ) | {"/broken": 0.0}
-    outcomes = around.pipeline.accounting.outcomes()
-    assert (outcomes["evaluated"], sum(outcomes.values())) == (len(PATHS), len(PATHS))
-    for scores in (decorated, around):
-        scores.pipeline.shutdown(5)
+    assert answers(monitor=decorated.monitor) == bare
+    assert answers(around=behind_middleware(around)) == bare
+    evaluated = [
+        {made.agent: (made.response, made.stream_end) for made in seen.inputs}
+        for seen in (decorated, around)
+    ]
+    assert evaluated[0] == evaluated[1]
+    whole, stream = ("It is due.", None), ("It is due.", "completed")
+    assert evaluated[1] == {
+        "/json": whole,
+        "/text": whole,
+        "/stream": stream,
+        "/events": stream,
+        "/broken": ("", None),
+    }
+    for seen in (decorated, around):
+        errors = [made.agent for made in seen.inputs if made.error_type is not None]
+        assert (errors, seen.outcomes) == (["/broken"], {"evaluated": len(PATHS)})
+        seen.pipeline.shutdown(5)
+
+
+def behind_middleware(seen: Seen) -> Callable[..., Any]:
+    def around(app: Any, kind: Any) -> Any:
+        return kind.AgentEvalMiddleware(app, routes=PATHS, pipeline=seen.pipeline)
+
+    return around

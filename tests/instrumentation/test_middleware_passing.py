@@ -17,7 +17,7 @@ import flask
 import pytest
 import uvicorn
 import werkzeug.test
-from fastapi import FastAPI, WebSocket
+from fastapi import FastAPI
 from opentelemetry import baggage, trace
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.testclient import TestClient
@@ -34,6 +34,11 @@ WORDS = ["It ", "is ", "due."]
 
 def scope_of(path: str = "/chat") -> dict[str, Any]:
     return {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": []}
+
+
+def captured(seen: Seen, app: Any, kind: Any = wsgi) -> Any:
+    """The application behind the middleware, which captures `/chat`."""
+    return kind.AgentEvalMiddleware(app, routes=["/chat"], pipeline=seen.pipeline)
 
 
 async def no_message() -> Any:
@@ -59,7 +64,7 @@ def test_a_client_that_goes_away_abandons_the_stream(seen: Seen, how: str) -> No
             raise OSError("closed")
 
     async def run() -> None:
-        middleware = asgi.AgentEvalMiddleware(app, routes=["/chat"], pipeline=seen.pipeline)
+        middleware = captured(seen, app, asgi)
         task = asyncio.ensure_future(middleware(scope_of(), no_message, send))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -77,6 +82,11 @@ def test_a_client_that_goes_away_abandons_the_stream(seen: Seen, how: str) -> No
         None,
     )
     assert seen.outcomes == {"evaluated": 1}
+
+
+def start_response(*_: Any) -> Any:
+    """Begin a response that nobody gets."""
+    return lambda _: None
 
 
 def environ_of(path: str = "/chat") -> dict[str, Any]:
@@ -106,16 +116,16 @@ def test_pieces_pass_one_by_one(seen: Seen) -> None:
         start_response("200 OK", [])
         return Body(noted)
 
-    middleware = wsgi.AgentEvalMiddleware(app, routes=["/chat"], pipeline=seen.pipeline)
-    for piece in middleware(environ_of(), lambda *_: lambda _: None):
+    middleware = captured(seen, app)
+    for piece in middleware(environ_of(), start_response):
         noted.append(f"sent {piece.decode()}")
     assert noted == [f"{step} {word}" for word in WORDS for step in ("made", "sent")]
-    abandoned = middleware(environ_of(), lambda *_: lambda _: None)
+    abandoned = middleware(environ_of(), start_response)
     next(iter(abandoned))
-    abandoned.close()  # type: ignore[attr-defined]
+    abandoned.close()
     assert noted[-2:] == ["made It ", "closed"]
-    middleware(environ_of(), lambda *_: lambda _: None).close()  # type: ignore[attr-defined]  # before it was read
-    middleware(environ_of(), lambda *_: lambda _: None)  # never read, never closed
+    middleware(environ_of(), start_response).close()  # before it was read
+    middleware(environ_of(), start_response)  # never read, never closed
     assert [(made.response, made.stream_end) for made in seen.inputs] == [
         ("It is due.", "completed"),
         ("It ", "abandoned"),
@@ -152,11 +162,7 @@ def test_messages_pass_one_by_one(seen: Seen) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    asyncio.run(
-        asgi.AgentEvalMiddleware(app, routes=["/chat"], pipeline=seen.pipeline)(
-            scope_of(), no_message, send
-        )
-    )
+    asyncio.run(captured(seen, app, asgi)(scope_of(), no_message, send))
     assert seen.last.response == "It is due."
 
 
@@ -176,8 +182,8 @@ def test_what_a_server_sends_from_a_file_is_left_to_it(seen: Seen) -> None:
         return wrapper
 
     environ = environ_of() | {"wsgi.file_wrapper": FileWrapper}
-    middleware = wsgi.AgentEvalMiddleware(app, routes=["/chat"], pipeline=seen.pipeline)
-    assert middleware(environ, lambda *_: lambda _: None) is wrapper
+    middleware = captured(seen, app)
+    assert middleware(environ, start_response) is wrapper
     assert seen.outcomes == {"capture_failed": 1}
     seen.pipeline.accounting.failures.clear()
 
@@ -210,8 +216,8 @@ def test_request_bodies_are_kept_however_they_are_read(seen: Seen, reads: str) -
         return [b"Due."]
 
     environ = environ_of() | {"wsgi.input": io.BytesIO(b"When\n?"), "CONTENT_TYPE": "text/plain"}
-    middleware = wsgi.AgentEvalMiddleware(app, routes=["/chat"], pipeline=seen.pipeline)
-    middleware(environ, lambda *_: lambda _: None)
+    middleware = captured(seen, app)
+    middleware(environ, start_response)
     assert (seen.last.prompt, seen.last.response) == ("When\n?", "Due.")
 
 
@@ -414,32 +420,3 @@ def test_a_client_leaves_a_real_server(seen: Seen, wsgi_server: bool) -> None:
     ends = {made.response[:5]: made.stream_end for made in seen.inputs}
     assert ends == {"word ": "abandoned", "Due.": None}
     assert seen.outcomes == {"evaluated": 2}
-
-
-def test_a_web_socket_beside_a_captured_route(seen: Seen) -> None:
-    """Its messages and the schema are those without middleware, and what passes it is no call."""
-
-    def app() -> FastAPI:
-        made = FastAPI()
-
-        @made.post("/chat")
-        async def chat(question: str) -> dict[str, str]:
-            return {"answer": "It is due."}
-
-        @made.websocket("/socket")
-        async def socket_of(websocket: WebSocket) -> None:
-            await websocket.accept()
-            async for text in websocket.iter_text():
-                await websocket.send_json({"heard": text})
-
-        return made
-
-    captured, bare = app(), app()
-    captured.add_middleware(asgi.AgentEvalMiddleware, routes=["/chat"], pipeline=seen.pipeline)
-    assert captured.openapi() == bare.openapi()
-    with TestClient(captured) as client, client.websocket_connect("/socket") as connection:
-        for text in ("a", "Grüße"):
-            connection.send_text(text)
-            assert connection.receive_json() == {"heard": text}
-        assert client.post("/chat?question=When").json() == {"answer": "It is due."}
-    assert (seen.last.response, seen.outcomes) == ("It is due.", {"evaluated": 1})

@@ -4,7 +4,6 @@ refused.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from agenteval_otel import accounting, configure, monitor
 from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Func, ResponseHealth
+from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.sampling import RatioSampler
 from tests.instrumentation.support import Seen
@@ -77,42 +76,6 @@ def test_own_settings_go_before_the_pipelines(seen: Seen) -> None:
     never = seen.monitor(sampler={"type": "ratio", "ratio": 0})(str.upper)
     never("a")
     assert seen.outcomes == {"evaluated": 1, "not_sampled": 1}
-
-
-def test_an_evaluator_that_fails_has_its_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    """It names criterion and type of error, once a minute, and nothing of what the evaluator gave."""
-    scores = {
-        "listed": ["secret"],
-        "above": 7,
-        "raised": ZeroDivisionError("secret"),
-        "is_true": True,
-    }
-
-    def score_of(evaluation_input: EvaluationInput, value: Any) -> Any:
-        if isinstance(value, Exception):
-            raise value
-        return value
-
-    evaluators = [
-        Func(criterion_name=name, function=partial(score_of, value=value))
-        for name, value in scores.items()
-    ]
-    handler = monitor(evaluators=evaluators)(str.upper)
-    configure(dispatcher=InlineDispatcher(), sample_rate=1.0)
-    with caplog.at_level("WARNING", "agenteval_otel"):
-        handler("a")
-        handler("b")
-    lines = [
-        record.getMessage()
-        for record in caplog.records
-        if "evaluation_failed" in record.getMessage()
-    ]
-    assert [line[line.index("[") :] for line in lines] == [
-        "[event='evaluation_failed' part='listed' error_type='invalid_score']",
-        "[event='evaluation_failed' part='above' error_type='invalid_score' problem=\"the score 7 lies outside of "
-        "the scale 'numeric', which takes 0 to 1\"]",
-        "[event='evaluation_failed' part='raised' error_type='ZeroDivisionError']",
-    ]
 
 
 @pytest.mark.parametrize(

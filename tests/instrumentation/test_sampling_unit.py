@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -123,8 +122,8 @@ def test_the_calls_of_a_span_are_numbered_alike_in_every_process() -> None:
     assert numbers == [there(context) for context in contexts]
     assert len(set(numbers)) == 5
     for span in range(10_000):
-        here(remote(1, None, span_id=span + 1))
-    assert len(here._calls) <= 1024
+        here(remote(1, None, span_id=span + 100))
+    assert here(contexts[0]) == numbers[0], "a span is forgotten for the later ones"
 
 
 def test_a_handler_that_repeats_in_a_trace_is_named_once(
@@ -271,13 +270,6 @@ def test_trusted_ids_nest_with_a_sampler_by_ids() -> None:
     assert upstream_of(context, by_key).applied(0.05) == pytest.approx(0.005)
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.5, 0.5), (0.0005, None), ("0.5", 0.1)])
-def test_an_attribute_is_believed_down_to_a_least(share: Any, expected: float | None) -> None:
-    """A share below `upstream_least` is unknown; text, as baggage brings it, is no share at all."""
-    settings = SamplingSettings(upstream_attribute="share", upstream_ratio=0.1)
-    assert upstream_of(remote(1, None), settings, share).applied(1.0) == expected
-
-
 def test_only_recorded_calls_are_decided_where_that_is_asked_for(
     telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,27 +312,12 @@ def test_a_head_sampler_that_is_not_followed_is_named_once(
 
 def test_an_attribute_of_the_span_carries_the_share(telemetry: RecordedTelemetry) -> None:
     """The named attribute goes before the fixed share; where it is no probability the fixed share
-    stays.
+    stays. Text, as baggage brings it, is none; a share below `upstream_least` is unknown.
     """
     handler = handler_of(telemetry, upstream_attribute="sampled.share", upstream_ratio=0.5)
-    for share in (0.2, "often", None):
+    for share in (0.2, "often", "0.2", 0.0005, None):
         with telemetry.tracer().start_as_current_span(
             "request", attributes={"sampled.share": share} if share else {}
         ):
             handler("A question?")
-    assert event_values(telemetry, PROBABILITY) == [0.2, 0.5, 0.5]
-
-
-def test_weights_add_up_to_all_responses(telemetry: RecordedTelemetry) -> None:
-    """Where only traces kept upstream arrive, the weights of those that are evaluated add up to all
-    there were.
-    """
-    totals: Counter[float] = Counter()
-    for ratio in (1.0, 0.5, 0.125):
-        handler, before = handler_of(telemetry, ratio, **STATE), len(telemetry.events())
-        for number in range(1_024):
-            randomness = ((2 * number + 1) << 56) // 2_048
-            if randomness >= 0xC << 52:  # kept by the head sampler with the threshold c, a quarter
-                under(remote(randomness, QUARTER), handler)
-        totals[ratio] = sum(1 / share for share in event_values(telemetry, PROBABILITY)[before:])
-    assert totals == {1.0: 1_024, 0.5: 1_024, 0.125: 1_024}
+    assert event_values(telemetry, PROBABILITY) == [0.2, 0.5, 0.5, None, 0.5]

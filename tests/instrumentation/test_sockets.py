@@ -61,6 +61,11 @@ def application() -> FastAPI:
     return app
 
 
+def captured(seen: Seen, app: Any, route: str = "WS /talk", **settings: Any) -> Any:
+    """The application behind the middleware, which captures this route."""
+    return asgi.AgentEvalMiddleware(app, routes=[route], pipeline=seen.pipeline, **settings)
+
+
 def converse(app: Any, *questions: str) -> list[Any]:
     """Send the questions over one connection and return the messages that came."""
     came = []
@@ -89,9 +94,16 @@ def test_each_message_of_a_route_of_websockets_is_a_call(seen: Seen) -> None:
     assert seen.outcomes == {"evaluated": 4}
 
 
+def test_a_web_socket_beside_a_captured_route_is_no_call(seen: Seen) -> None:
+    """Its messages are those without middleware."""
+    app = captured(seen, application(), "/chat")
+    assert converse(app, "When?") == converse(application(), "When?")
+    assert seen.outcomes == {}
+
+
 def test_a_message_without_an_answer_is_not_judged(seen: Seen) -> None:
     """The next message replaces it; the last of a connection, and binary answers, are counted."""
-    app = asgi.AgentEvalMiddleware(application(), routes=["WS /talk"], pipeline=seen.pipeline)
+    app = captured(seen, application())
     converse(app, "stop", "When?", "image", "steps", "lists", "stop")
     assert [(made.prompt, made.response) for made in seen.inputs] == [("When?", "It is due.")]
     assert seen.outcomes == {"evaluated": 1, "capture_failed": 4}
@@ -106,7 +118,7 @@ def test_a_message_without_an_answer_is_not_judged(seen: Seen) -> None:
 
 def test_an_exception_is_the_outcome_of_the_message(seen: Seen) -> None:
     """It reaches the server unchanged, and the call has its name."""
-    app = asgi.AgentEvalMiddleware(application(), routes=["WS /talk"], pipeline=seen.pipeline)
+    app = captured(seen, application())
     with pytest.raises(KeyError, match="unknown"):
         converse(app, "When?", "unknown")
     assert [made.error_type for made in seen.inputs] == [None, "KeyError"]
@@ -124,6 +136,10 @@ async def socket_of(
     await app(scope, receive, send)
 
 
+async def unheard(message: dict[str, Any]) -> None:
+    """Send to nobody."""
+
+
 @in_loop
 async def test_a_client_that_goes_away_abandons_the_answer(seen: Seen) -> None:
     """What could not be sent is no part of the answer, and the exception is the server's."""
@@ -139,7 +155,7 @@ async def test_a_client_that_goes_away_abandons_the_answer(seen: Seen) -> None:
         for word in ("It ", "is ", "due."):
             await send({"type": "websocket.send", "text": word})
 
-    middleware = asgi.AgentEvalMiddleware(app, routes=["WS /talk"], pipeline=seen.pipeline)
+    middleware = captured(seen, app)
     with pytest.raises(OSError, match="gone"):
         await socket_of([{"type": "websocket.receive", "text": "When?"}], send, middleware)
     assert (seen.last.response, seen.last.stream_end) == ("It is ", "abandoned")
@@ -150,18 +166,15 @@ async def test_a_client_that_goes_away_abandons_the_answer(seen: Seen) -> None:
 async def test_an_exception_after_the_client_has_gone_is_no_error(seen: Seen) -> None:
     """An application learns of the end by an exception where it reads: the answer was complete."""
 
-    async def send(message: dict[str, Any]) -> None:
-        return
-
     async def app(scope: Any, receive: Any, send: Any) -> None:
         while (message := await receive())["type"] == "websocket.receive":
             await send({"type": "websocket.send", "text": message["text"].upper()})
         raise WebSocketDisconnect
 
     incoming = [{"type": "websocket.receive", "text": "a"}, {"type": "websocket.disconnect"}]
-    middleware = asgi.AgentEvalMiddleware(app, routes=["WS /talk"], pipeline=seen.pipeline)
+    middleware = captured(seen, app)
     with pytest.raises(WebSocketDisconnect):
-        await socket_of(incoming, send, middleware)
+        await socket_of(incoming, unheard, middleware)
     assert (seen.last.response, seen.last.error_type, seen.last.stream_end) == ("A", None, None)
 
 
@@ -180,7 +193,7 @@ async def test_odd_messages_pass_unchanged(seen: Seen, text: Any) -> None:
         await send({"type": "websocket.close"})
 
     message = {"type": "websocket.receive", "text": text}
-    middleware = asgi.AgentEvalMiddleware(app, routes=["WS /talk"], pipeline=seen.pipeline)
+    middleware = captured(seen, app)
     await socket_of([message], send, middleware)
     assert came[0] is message
     assert came[1:] == [{"type": "websocket.send", "text": text}, {"type": "websocket.close"}]
@@ -190,18 +203,13 @@ async def test_odd_messages_pass_unchanged(seen: Seen, text: Any) -> None:
 async def test_what_is_kept_of_a_connection_is_bounded(seen: Seen) -> None:
     """Each side of a message is cut at the limit, and the answer is marked as truncated."""
 
-    async def send(message: dict[str, Any]) -> None:
-        return
-
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         for _ in range(100):
             await send({"type": "websocket.send", "text": "x" * 100})
 
-    middleware = asgi.AgentEvalMiddleware(
-        app, routes=["WS /talk"], pipeline=seen.pipeline, max_body_bytes=500
-    )
-    await socket_of([{"type": "websocket.receive", "text": "y" * 10_000}], send, middleware)
+    middleware = captured(seen, app, max_body_bytes=500)
+    await socket_of([{"type": "websocket.receive", "text": "y" * 10_000}], unheard, middleware)
     assert len(seen.last.prompt or "") == 500
     assert 200 <= len(seen.last.response_text) <= 500, "messages take room beside their text"
     assert seen.last.metadata == {"agenteval.snapshot": "truncated"}
@@ -213,13 +221,13 @@ def test_a_route_of_requests_to_which_websockets_come_is_logged_once(
     seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The line says what to write; a route to which requests come as well is not meant."""
-    app = asgi.AgentEvalMiddleware(application(), routes=["/talk"], pipeline=seen.pipeline)
+    app = captured(seen, application(), "/talk")
     converse(app)
     converse(app)
     assert caplog.text.count("websocket_not_captured") == 1
     assert seen.outcomes == {}
     caplog.clear()
-    app = asgi.AgentEvalMiddleware(application(), routes=["/talk"], pipeline=seen.pipeline)
+    app = captured(seen, application(), "/talk")
     TestClient(app).get("/talk")
     converse(app)
     assert caplog.text.count("websocket_not_captured") == 0
@@ -227,7 +235,7 @@ def test_a_route_of_requests_to_which_websockets_come_is_logged_once(
 
 def test_a_route_of_websockets_takes_no_requests(seen: Seen) -> None:
     """Neither those of a usual method nor those that call their method WS."""
-    app = asgi.AgentEvalMiddleware(application(), routes=["WS /talk"], pipeline=seen.pipeline)
+    app = captured(seen, application())
     for method in ("GET", "WS"):
         TestClient(app).request(method, "/talk")
     assert seen.outcomes == {}

@@ -70,7 +70,7 @@ def test_a_label_off_the_scale_is_refused_at_start(tmp_path: Path) -> None:
         (file, "canary 1: the label of polite"),
         (tmp_path / "other", "cannot be read"),
     ):
-        settings = Settings(evaluators=[judge], judge_health=JudgeHealthSettings(canaries=path))
+        settings = Settings(evaluators=(judge,), judge_health=JudgeHealthSettings(canaries=path))
         with pytest.raises(ConfigurationError, match=problem):
             build(settings)
 

@@ -55,27 +55,27 @@ def test_the_scale_of_weights_does_not_matter(
 
 
 def test_chance_rarely_looks_like_a_drift() -> None:
-    """Of a hundred judges that do not change at most one is taken for drifted, in 5,000 scores, at
-    a look every 50.
+    """Of thirty judges that do not change none is taken for drifted, in 3,000 scores, at a look
+    every 50. The threshold by chance is exceeded by one look in 30,000.
     """
     alarms = 0
-    for seed in range(100):
+    for seed in range(30):
         draw, scores = random.Random(seed), ScoreWindow(SIZE)
         drifted = False
-        for number in range(5_000):
+        for number in range(3_000):
             scores.add(draw.choice(SCORES), draw.choice((1.0, 10.0)), 10)
             if number % 50 == 0 and (drift := scores.drift()) is not None:
                 drifted |= drift.psi >= 0.05 and drift.psi > drift.by_chance
         alarms += drifted
-    assert alarms <= 1
+    assert alarms == 0
 
 
 def test_conversations_of_one_mood_are_no_drift() -> None:
-    """Turns whose scores are alike are fewer scores than they look: of 300 pairs of windows at most
+    """Turns whose scores are alike are fewer scores than they look: of 100 pairs of windows at most
     1 % drift.
     """
     shares, drifted = (0.02, 0.05, 0.13, 0.3, 0.5), 0
-    for seed in range(300):
+    for seed in range(100):
         draw, scores = random.Random(seed), ScoreWindow(200)
         for conversation in range(40):
             mood = draw.choices(SCORES, shares)[0]
@@ -85,7 +85,7 @@ def test_conversations_of_one_mood_are_no_drift() -> None:
         drift = scores.drift()
         assert drift is not None
         drifted += drift.psi > max(0.2, drift.by_chance)
-    assert drifted <= 3
+    assert drifted <= 1
 
 
 def test_a_judge_that_grows_strict_has_drifted() -> None:

@@ -29,18 +29,22 @@ CANARIES = [
 
 
 class Provider:
-    """A judge behind HTTP that is right as long as `is_right`; rude answers say so themselves."""
+    """A judge behind HTTP that is right as long as `is_right`; rude answers say so themselves.
+
+    It is always wrong when the question contains `wrong_at`.
+    """
 
     def __init__(self) -> None:
         self.is_right = True
         self.model = "judge-1-2026-01"
-        self.asked = threading.Event()
+        self.wrong_at = "\0"
         self.server = ModelServer([self._reply])
 
     def _reply(self, body: dict[str, Any]) -> ModelReply:
-        self.asked.set()
-        polite = "yourself" not in json.dumps(body["messages"])
-        text = json.dumps({"evidence": [], "reason": "r", "score": polite is self.is_right})
+        question = json.dumps(body["messages"])
+        polite = "yourself" not in question
+        is_right = self.is_right and self.wrong_at not in question
+        text = json.dumps({"evidence": [], "reason": "r", "score": polite is is_right})
         choice = {
             "index": 0,
             "finish_reason": "stop",
@@ -91,7 +95,9 @@ def started(telemetry: RecordedTelemetry, evaluator: LLMJudge, **health: Any) ->
     configure(
         storage=[telemetry.storage()], sample_rate=1.0, evaluators=[evaluator], judge_health=health
     )
-    return default_pipeline().capabilities.of(JudgeHealth)
+    made = default_pipeline().capabilities.of(JudgeHealth)
+    assert made is not None
+    return made
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -105,8 +111,12 @@ def wait_for(condition: Callable[[], object]) -> None:
 def rounds(health: JudgeHealth, number: int) -> None:
     """Have so many rounds of canaries asked, one after the other, on this thread."""
     for _ in range(number):
-        health._next_round = -1.0
-        health._look()
+        health.ask_canaries()
+
+
+def is_asking() -> bool:
+    """Whether a thread asks judges on top."""
+    return any(thread.name == "agenteval-judges" for thread in threading.enumerate())
 
 
 def test_a_judge_that_agrees_is_trusted(
@@ -123,7 +133,7 @@ def test_a_judge_that_agrees_is_trusted(
     assert flush()
     wait_for(lambda: health.checks.get(("canary", "agreed"), 0) >= 20)
     health.close()
-    wait_for(lambda: not health._worker.has_thread)
+    wait_for(lambda: not is_asking())
     calls = points(telemetry, semconv.METRIC_JUDGE_CALLS.name)[MODEL, "answered"]
     assert calls >= 21  # of the second round too: no verdict comes from the cache
     assert points(telemetry, semconv.METRIC_JUDGE_COST.name)[(MODEL,)] == pytest.approx(
@@ -197,9 +207,10 @@ def test_the_same_question_is_asked_again(telemetry: RecordedTelemetry, provider
         return sum(health.checks.values())
 
     for number in range(4):
+        before = compared()
         with_reference(f"At {number}, with pleasure.")
         assert flush()
-        wait_for(lambda number=number: compared() == number + 1)
+        wait_for(lambda: compared() > before)  # noqa: B023
     assert health.checks == {("repeat", "agreed"): 2, ("position", "agreed"): 2}
     asked = [request["messages"][-1]["content"] for request in provider.server.requests]
     swapped = [text.index("At nine.") < text.index("with pleasure") for text in asked]
@@ -257,7 +268,7 @@ def test_scores_that_drift_are_noticed_unless_canaries_agree(
         health = started(telemetry, provider.asks(), window=100, reference=str(file), **fields)
         if cleared:
             rounds(health, 2)
-        for number in range(150):
+        for number in range(100):
             answer(
                 f"{number}: find out yourself."
                 if number % 2 == 0
@@ -272,47 +283,49 @@ def test_scores_that_drift_are_noticed_unless_canaries_agree(
         health.close()
 
 
-def test_switched_off_nothing_is_watched(telemetry: RecordedTelemetry, provider: Provider) -> None:
-    health = started(telemetry, provider.asks(), enabled=False)
-    answer("At ten, with pleasure.")
-    assert flush()
-    assert (health._judged, health.changes, health._worker.has_thread) == ({}, {}, False)
-
-
+@pytest.mark.parametrize("enabled", [True, False])
 def test_without_questions_on_top_there_is_no_thread(
-    telemetry: RecordedTelemetry, provider: Provider
+    telemetry: RecordedTelemetry, provider: Provider, enabled: bool
 ) -> None:
-    """What costs nothing is on: scores are watched, and no call is made."""
-    health = started(telemetry, provider.asks())
+    """What costs nothing is on: scores are watched, and no call is made. It can be switched off."""
+    started(telemetry, provider.asks(), enabled=enabled)
     answer("At ten, with pleasure.")
     assert flush()
     assert len(provider.server.requests) == 1
-    assert (len(health._judged), health._worker.has_thread) == (1, False)
+    watched = {(MODEL,): 0} if enabled else {}
+    assert points(telemetry, semconv.METRIC_JUDGE_CHANGES.name) == watched
+    assert not is_asking()
 
 
 def test_two_wordings_of_a_criterion_are_watched_beside_each_other(
-    telemetry: RecordedTelemetry, provider: Provider
+    telemetry: RecordedTelemetry, provider: Provider, canaries: Path
 ) -> None:
-    """By two agents that alternate; a reload forgets the wording that is gone, with what it was
-    distrusted for.
-    """
+    """By two agents; a reload forgets the wording that is gone, with what it was distrusted for."""
     first, second = (
         LLMJudge(f"Is the answer polite{mark}?", criterion_name="polite", judge=provider.judge())
         for mark in ("", " at all")
     )
-    health = started(telemetry, first)
+    provider.wrong_at = "polite at all"
+    health = started(telemetry, first, canaries=str(canaries))
     other = monitor(agent="other", evaluators=[second])(lambda question: question)
-    for number in range(20):
-        answer(f"At {number}, with pleasure.")
-        other(f"At {number}, with pleasure.")
+    for handler in (answer, other):
+        handler("At ten, with pleasure.")
     assert flush()
-    assert [judged._scored for judged in health._judged.values()] == [20, 20]
-    health._judged["polite", MODEL, second.signature["evaluator_version"]].states["repeat"] = True
+    rounds(health, 2)
+    assert list(health.agreements().values()) == [0.0]  # of several versions the worst
     assert list(health.untrusted().values()) == [1.0]
-    del other
+    for handler in (answer, other):
+        handler("At nine, with pleasure.")
+    assert flush()
+    distrusted = {
+        event.attributes[semconv.AGENT_NAME]: semconv.JUDGE_UNTRUSTED in event.attributes
+        for event in telemetry.events()[2:]
+    }
+    assert distrusted == {"support": False, "other": True}
+    del other, handler
     gc.collect()
-    again = started(telemetry, first)
-    assert [judged._scored for judged in again._judged.values()] == [20]
+    again = started(telemetry, first, canaries=str(canaries))
+    assert list(again.agreements().values()) == [1.0]
     assert again.untrusted() == {}
 
 

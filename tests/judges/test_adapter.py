@@ -13,7 +13,7 @@ import pytest
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.evaluators.judges.adapter import CallableJudge, as_judge
-from agenteval_otel.judges import CacheSettings, JudgeRequest
+from agenteval_otel.judges import CacheSettings
 from agenteval_otel.testing import ScriptedJudge
 from tests.judges.asking import GOOD, QUESTION, ask, failure, outcomes, types_of
 
@@ -209,23 +209,7 @@ def test_a_script_is_followed() -> None:
     assert types_of(result) == ["answer", "malformed_answer", "rate_limited", "answer", "answer"]
     assert [item.usage.input_tokens for item in result if item.usage is not None] == [7] * 5
     assert (judge.calls, judge.requests) == (5, (QUESTION,) * 5)
-
-
-def test_a_script_may_compute_or_fail() -> None:
-    """A function answers by the request; a fallback may fail each call; without a reply the answer
-    is empty.
-    """
-
-    def by_length(request: JudgeRequest) -> dict[str, Any]:
-        return {"reason": "", "score": len(request.prompt)}
-
-    assert ask(ScriptedJudge(answer=by_length)).answer["score"] == len(QUESTION.prompt)
-    assert types_of(outcomes(ScriptedJudge(fallback={"error": "overloaded"}), 2)) == [
-        "overloaded",
-        "overloaded",
-    ]
     assert failure(ScriptedJudge()).error_type == "empty_answer"
-    assert as_judge({"type": "scripted", "fallback": GOOD}) == ScriptedJudge(fallback=GOOD)
 
 
 def test_a_function_runs_in_the_callers_context() -> None:

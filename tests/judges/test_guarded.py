@@ -15,11 +15,11 @@ from agenteval_otel.evaluators.judges.breaker import BreakerSettings, CircuitBre
 from agenteval_otel.evaluators.judges.budget import BudgetLimiter, Price, SpendLimits
 from agenteval_otel.evaluators.judges.cache import CacheSettings, VerdictCache
 from agenteval_otel.evaluators.judges.ledger import MemoryLedger
-from agenteval_otel.judges import AnthropicJudge, Judge, JudgeUsage, OpenAICompatibleJudge, Verdict
+from agenteval_otel.judges import JudgeUsage, OpenAICompatibleJudge, Verdict
 from agenteval_otel.models.judge_calls import JudgeCall, observed_by
 from agenteval_otel.testing import ManualClock, ModelReply, ModelServer
-from tests.judges.asking import GOOD, QUESTION, hosted
-from tests.judges.doubles import CountingJudge, request_of, usage_of, verdict
+from tests.judges.asking import QUESTION, hosted
+from tests.judges.doubles import CountingJudge, request_of, verdict
 
 
 class Observer:
@@ -75,16 +75,13 @@ def test_a_verdict_carries_its_price() -> None:
 
 
 def test_a_cached_verdict_costs_nothing() -> None:
-    """It is marked, has no usage, and is observed as cached."""
-    judge, observer, limiter = CountingJudge(), Observer(), budget(usd_per_day=1.0)
-    guarded = Guarded(judge, budget=limiter, cache=cache())
-    with observed_by(observer):
-        first, second = ask(guarded), ask(guarded)
-    assert (first.from_cache, second.from_cache) == (False, True)
+    """It is marked, and has no usage."""
+    judge = CountingJudge()
+    guarded = Guarded(judge, budget=budget(usd_per_day=1.0), cache=cache())
+    first, second = ask(guarded), ask(guarded)
+    assert (judge.calls, first.from_cache, second.from_cache) == (1, False, True)
     assert second.answer == first.answer
     assert (second.usage, second.cost_usd, second.duration_s) == (JudgeUsage(calls=0), 0.0, 0.0)
-    assert (judge.calls, observer.outcomes) == (1, ["answered", "cached"])
-    assert [call.was_sent for call in observer.calls] == [True, False]
 
 
 def test_other_questions_and_models_have_other_verdicts() -> None:
@@ -142,17 +139,11 @@ def test_the_order_of_the_guards() -> None:
     assert observer.outcomes == ["answered", *["budget_exhausted"] * 5]
 
 
-def test_the_observer_gets_every_question() -> None:
-    """Calls with usage, cost, time and failure, and refused questions."""
-    observer, gate = Observer(), breaker(failures=1)
-    failing = Guarded(
-        CountingJudge(answer=fails_with("overloaded", retryable=True, usage=usage_of(10, 0))),
-        budget=budget(),
-        breaker=gate,
-    )
+def test_a_cancelled_question_is_observed() -> None:
+    """It was sent, and may be billed."""
+    judge, observer = CountingJudge(pause=asyncio.Event()), Observer()
 
     async def cancelled() -> None:
-        judge = CountingJudge(pause=asyncio.Event())
         task = asyncio.ensure_future(Guarded(judge).judge(request_of()))
         await judge.arrivals.get()
         task.cancel()
@@ -160,44 +151,15 @@ def test_the_observer_gets_every_question() -> None:
             await task
 
     with observed_by(observer):
-        ask(Guarded(CountingJudge(), budget=budget(), clock=ManualClock()))
-        for _ in range(2):
-            with pytest.raises(JudgeError):
-                ask(failing)
         asyncio.run(cancelled())
-    ask(Guarded(CountingJudge()))
-    first, second, third, fourth = observer.calls
-    assert first[1:] == ("correctness", "answered", True, usage_of(), pytest.approx(0.00035), 0.0)
-    assert (first.model, first.judge.label, first.error_type) == (
-        "small-1",
-        f"{CountingJudge().type}:small-1",
-        None,
-    )
-    assert (second.error_type, second.usage, second.cost_usd) == (
-        "overloaded",
-        usage_of(10, 0),
-        pytest.approx(1e-5),
-    )
-    assert (third.outcome, third.was_sent, third.error_type) == ("breaker_open", False, None)
-    assert (fourth.error_type, fourth.usage, fourth.cost_usd) == ("cancelled", None, None)
+    (call,) = observer.calls
+    assert (call.error_type, call.was_sent, call.usage) == ("cancelled", True, None)
 
 
 def test_a_broken_observer_breaks_nothing() -> None:
     """Its exceptions are suppressed; the verdict comes."""
     with observed_by(SimpleNamespace(on_call=lambda call: 1 / 0)):
         assert ask(Guarded(CountingJudge())) == verdict()
-
-
-def test_a_verdict_has_the_probability_of_its_call() -> None:
-    """Near a limit it is that of the budget; for a cached verdict it is 1."""
-    guarded = Guarded(CountingJudge(), budget=budget(usd_per_day=0.01), cache=cache())
-    # 0.00035 each
-    result = [
-        ask(guarded, request_of(fingerprint=f"f{number}")).probability for number in range(25)
-    ]
-    assert result[:23] == [1.0] * 23
-    assert result[24] == pytest.approx(0.8)  # 0.0084 are spent
-    assert ask(guarded, request_of(fingerprint="f24")).probability == 1.0
 
 
 def test_settings_make_the_guards() -> None:
@@ -215,37 +177,14 @@ def test_settings_make_the_guards() -> None:
     assert (bare.breaker, bare.budget, bare.cache) == (None, None, None)
 
 
-@pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
-def test_the_providers_count_is_charged(kind: type[Judge]) -> None:
-    """Tokens of each kind at their price, for answers and for billed failures."""
-    price = {"judge-*": {"input": 1.0, "output": 10.0, "cache_read": 0.1}}
-    replies = [
-        ModelReply(text=GOOD, input_tokens=100, output_tokens=10, cache_read_tokens=1_000),
-        ModelReply(text=GOOD, input_tokens=100, output_tokens=10, finish_reason="length"),
-        ModelReply(status=429),
-    ]
-    limiter = BudgetLimiter(
-        SpendLimits(prices=price, usd_per_day=1.0), ledger=MemoryLedger(), clock=ManualClock(1e9)
-    )
-    with ModelServer(replies) as server:
-        guarded = Guarded(hosted(kind, server, max_retries=0), budget=limiter)
-        assert ask(guarded, QUESTION).cost_usd == pytest.approx(100e-6 + 100e-6 + 100e-6)
-        for _ in range(2):
-            with pytest.raises(JudgeError):
-                ask(guarded, QUESTION)
-    assert limiter.remaining_usd()["day"] == pytest.approx(1.0 - 500e-6)
-
-
-@pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
-def test_hosted_judges_have_a_breaker_by_default(kind: type[Judge]) -> None:
+def test_hosted_judges_have_a_breaker_by_default() -> None:
     """A failing endpoint is left alone without any setting; ``breaker: null`` keeps calling it."""
+    asked = BreakerSettings().failures + 2
     with ModelServer([ModelReply(status=500)]) as server:
-        by_default, without = (
-            hosted(kind, server, max_retries=0, **more) for more in ({}, {"breaker": None})
-        )
-        assert (by_default.breaker, without.guarded().breaker) == (BreakerSettings(), None)
+        by_default = hosted(OpenAICompatibleJudge, server, max_retries=0)
+        without = hosted(OpenAICompatibleJudge, server, max_retries=0, breaker=None)
         for judge in (by_default, without):
-            for _ in range(10):
+            for _ in range(asked):
                 with pytest.raises(JudgeError):
                     ask(judge.guarded(), QUESTION)
-        assert len(server.requests) == BreakerSettings().failures + 10
+        assert len(server.requests) == BreakerSettings().failures + asked

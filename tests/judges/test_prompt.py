@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.evaluators.judges.prompt import (
@@ -52,6 +52,7 @@ def rendered(case: Mapping[str, Any]) -> JudgePrompt:
 
 
 @given(text=ANY_TEXT, other=ANY_TEXT)
+@settings(deadline=None, max_examples=50)
 def test_any_text_survives_rendering(text: str, other: str) -> None:
     """Reading the data gives the text; the prompt has no invisible character."""
     prompt = rendered({"response": text, "input": other}).text
@@ -98,6 +99,7 @@ def test_the_instruction_stands_before_and_after_the_data() -> None:
 
 
 @given(text=ANY_TEXT, limit=st.integers(1, 60))
+@settings(deadline=None, max_examples=50)
 def test_a_long_text_loses_its_middle(text: str, limit: int) -> None:
     """The remark has the exact number of characters; a short text stays whole."""
     result = shortened(text, limit)

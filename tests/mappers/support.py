@@ -4,17 +4,13 @@ spans.
 
 from __future__ import annotations
 
-import base64
+import copy
 import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from google.protobuf.json_format import ParseDict
-from opentelemetry.proto.logs.v1.logs_pb2 import LogsData
-from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
-
-from agenteval_otel.capture.spans.base import role_of
+from agenteval_otel.capture.otlp.body import OtlpMessages, request_of_json
 from agenteval_otel.capture.spans.span import ReadSpan, event_of_log, spans_of_otlp
 from agenteval_otel.capture.spans.trace import Mapped, TraceReading, read_trace
 
@@ -23,7 +19,7 @@ NAMES = sorted(path.stem for path in RECORDED.glob("*.json"))
 AGENT_NAMES = [
     name for name in NAMES if name.endswith(("_agent", "_two_agents", "langchain", "_generate"))
 ]
-_IDS = {"traceId", "spanId", "parentSpanId"}
+TRACES, LOGS = OtlpMessages("trace"), OtlpMessages("logs")
 
 
 def recording(name: str) -> dict[str, Any]:
@@ -38,9 +34,9 @@ def spans_of(name: str) -> list[ReadSpan]:
 
 def spans_in(recorded: dict[str, Any]) -> list[ReadSpan]:
     """The spans of OTLP in JSON, with the log records that belong to them."""
-    recorded = _with_protobuf_ids(recorded)
-    traces = ParseDict({"resourceSpans": recorded.get("resourceSpans", [])}, TracesData())
-    logs = ParseDict({"resourceLogs": recorded.get("resourceLogs", [])}, LogsData())
+    recorded = copy.deepcopy(recorded)  # parsing changes its ids
+    traces = request_of_json({"resourceSpans": recorded.get("resourceSpans", [])}, TRACES)
+    logs = request_of_json({"resourceLogs": recorded.get("resourceLogs", [])}, LOGS)
     spans = list(spans_of_otlp(traces.resource_spans))
     by_id = {span.span_id: span for span in spans}
     for group in logs.resource_logs:
@@ -49,19 +45,6 @@ def spans_in(recorded: dict[str, Any]) -> list[ReadSpan]:
                 if (span := by_id.get(int.from_bytes(record.span_id, "big"))) is not None:
                     span.events = [*span.events, event_of_log(record)]
     return spans
-
-
-def _with_protobuf_ids(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_with_protobuf_ids(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        key: base64.b64encode(bytes.fromhex(item)).decode()
-        if key in _IDS
-        else _with_protobuf_ids(item)
-        for key, item in value.items()
-    }
 
 
 def read_recording(name: str, **options: Any) -> list[TraceReading]:
@@ -81,28 +64,3 @@ def answers_of(name: str, **options: Any) -> list[Mapped]:
 def answer_of(name: str, **options: Any) -> Mapped:
     [answer] = answers_of(name, **options)
     return answer
-
-
-def shown(mapped: Mapped) -> str:
-    """For people."""
-    fields = {
-        key: value
-        for key, value in mapped.input.model_dump(exclude_none=True).items()
-        if value not in ((), {})
-    }
-    lines = [
-        f"{mapped.mapper} {role_of(mapped.span)} {mapped.span.name} user={mapped.user_id} {mapped.content_switch}"
-    ]
-    return "\n   ".join([*lines, *(f"{key} = {value!r}"[:400] for key, value in fields.items())])
-
-
-if __name__ == "__main__":
-    import sys
-
-    for name in NAMES:
-        if any(name.startswith(word) for word in sys.argv[1:]):
-            print("=====", name)
-            for reading in read_recording(name):
-                print(dict(reading.not_understood), dict(reading.failed), reading.left_out)
-                for answer in reading.answers:
-                    print(shown(answer))

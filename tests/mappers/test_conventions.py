@@ -10,8 +10,13 @@ import pytest
 from agenteval_otel.capture.spans.trace import Mapped
 from agenteval_otel.mappers import ReadEvent, ReadSpan, TraceReading, read_trace
 
-QUESTION = [{"role": "user", "parts": [{"type": "text", "content": "When?"}]}]
-ANSWER = [{"role": "assistant", "parts": [{"type": "text", "content": "At nine."}]}]
+
+def text_message(text: str, role: str = "assistant") -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+QUESTION = [text_message("When?", "user")]
+ANSWER = [text_message("At nine.")]
 
 
 def span_of(
@@ -52,7 +57,7 @@ BLOCKS = [{"text": "At "}, {"text": "nine."}]
     [
         json.dumps(BLOCKS),
         json.dumps({"role": "assistant", "content": BLOCKS}),
-        json.dumps({"role": "assistant", "parts": [{"type": "text", "content": "At nine."}]}),
+        json.dumps(text_message("At nine.")),
         json.dumps({"text": "At nine."}),
         json.dumps([{"type": "text", "text": "At nine."}]),
         "At nine.",
@@ -68,46 +73,45 @@ def test_a_choice_is_read_in_every_form_of_its_message(operation: str, message: 
     assert (mapped.input.prompt, mapped.input.response) == ("When?", "At nine.")
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        [{"image": {"format": "png"}}],
-        [{"type": "image", "data": "iVBO"}],
-        [{"later_form": {"words": "At nine."}}],
-        7,
-    ],
-)
-def test_a_choice_of_which_nothing_is_text_is_no_empty_answer(message: Any) -> None:
-    """It says that there is an answer which cannot be read; its question is there."""
+def choice(message: Any) -> ReadSpan:
+    """A model call whose answer is an event."""
     events = [
         ("gen_ai.user.message", {"content": "When?"}),
         ("gen_ai.choice", {"finish_reason": "stop", "message": message}),
     ]
-    mapped = answer_of(span_of("chat", events=events))
+    return span_of("chat", events=events)
+
+
+def output(messages: Any) -> ReadSpan:
+    """A model call whose answer is an attribute."""
+    return chat(gen_ai__output__messages=messages)
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        choice([{"image": {"format": "png"}}]),
+        choice([{"type": "image", "data": "iVBO"}]),
+        choice([{"later_form": {"words": "At nine."}}]),
+        choice(7),
+        output([{"role": "assistant", "parts": [{"type": "blob", "content": "iVBO"}]}]),
+        output("{'role': 'assistant', 'content': 'At nine.'}"),
+        output([["At nine."]]),
+        output("no messages"),
+    ],
+)
+def test_an_answer_of_which_nothing_is_text_is_no_empty_answer(span: ReadSpan) -> None:
+    """It says that there is an answer which cannot be read, and its question is there. The Python
+    form of messages is not judged as text.
+    """
+    mapped = answer_of(span)
     assert mapped.is_unread
     assert (mapped.input.prompt, mapped.content_switch) == ("When?", None)
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [{"role": "assistant", "parts": [{"type": "blob", "content": "iVBO"}]}],
-        "{'role': 'assistant', 'content': 'At nine.'}",
-        [["At nine."]],
-        "no messages",
-    ],
-)
-def test_messages_of_which_nothing_is_text_are_no_empty_answer(messages: Any) -> None:
-    """Neither is the Python form of messages judged as text."""
-    mapped = answer_of(chat(gen_ai__output__messages=messages))
-    assert mapped.is_unread
-    assert mapped.input.prompt == "When?"
-
-
 def test_an_empty_text_is_an_empty_answer() -> None:
     """A model that says nothing has answered."""
-    empty = [{"role": "assistant", "parts": [{"type": "text", "content": ""}]}]
-    mapped = answer_of(chat(gen_ai__output__messages=empty))
+    mapped = answer_of(chat(gen_ai__output__messages=[text_message("")]))
     assert (mapped.is_unread, mapped.input.response) == (False, "")
 
 
@@ -116,24 +120,19 @@ def test_output_messages_that_are_blocks_are_one_message() -> None:
     assert answer_of(chat(gen_ai__output__messages=BLOCKS)).input.response == "At nine."
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_messages_before_v1_28_are_read_from_events_and_attributes(number: int) -> None:
+def test_messages_before_v1_28_are_read_from_events_and_attributes() -> None:
     """Two events or two attributes have them all."""
     asked = json.dumps([{"role": "user", "content": "When?"}])
     answered = json.dumps([{"role": "assistant", "content": "At nine."}])
-    if number == 1:
-        events = [
-            ("gen_ai.content.prompt", {"gen_ai.prompt": asked}),
-            ("gen_ai.content.completion", {"gen_ai.completion": answered}),
-        ]
-        mapped = answer_of(span_of("chat", events=events))
-    else:
-        mapped = answer_of(span_of("chat", gen_ai__prompt="When?", gen_ai__completion="At nine."))
-    assert (mapped.input.prompt, mapped.input.response) == ("When?", "At nine.")
-
-
-def text_message(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "parts": [{"type": "text", "content": text}]}
+    events = [
+        ("gen_ai.content.prompt", {"gen_ai.prompt": asked}),
+        ("gen_ai.content.completion", {"gen_ai.completion": answered}),
+    ]
+    in_events = span_of("chat", events=events)
+    in_attributes = span_of("chat", gen_ai__prompt="When?", gen_ai__completion="At nine.")
+    for span in (in_events, in_attributes):
+        mapped = answer_of(span)
+        assert (mapped.input.prompt, mapped.input.response) == ("When?", "At nine.")
 
 
 def test_of_several_choices_the_first_one_counts() -> None:
@@ -203,7 +202,7 @@ def test_what_a_memory_found_is_context() -> None:
 
 def test_what_is_said_in_a_plan_is_no_answer() -> None:
     """Its tokens count. A plan by itself is not evaluated, an agent below it is."""
-    thought = [{"role": "assistant", "parts": [{"type": "text", "content": "1. Look it up."}]}]
+    thought = [text_message("1. Look it up.")]
     agent = span_of("invoke_agent", 1, gen_ai__agent__name="desk")
     plan = span_of("plan", 2, 1, gen_ai__output__messages=thought)
     planning = chat(3, 2, gen_ai__output__messages=thought, gen_ai__usage__input_tokens=5)

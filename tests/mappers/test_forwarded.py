@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import string
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +17,9 @@ from agenteval_otel import EvaluationInput
 from agenteval_otel.capture.spans.forwarded import ForwardedAnswer, Sampled, attributes_of
 from agenteval_otel.capture.spans.span import event_of_log
 from agenteval_otel.models import MemoryStats, Message, ToolCall, Usage
-from agenteval_otel.telemetry.forward import _EventSignal
+from agenteval_otel.telemetry.forward import EventStream, SidecarAddress
+from agenteval_otel.telemetry.target import SendOutcome
 
-SIGNAL = _EventSignal(lambda: None)
 SAMPLED = Sampled(0.25, "rule", (1 << 64) - 1, 0.5, True, True, 0.125)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -102,27 +104,54 @@ INPUTS = st.builds(
 )
 
 
-def over_the_wire(
-    value: EvaluationInput, sampled: Sampled = SAMPLED
-) -> tuple[EvaluationInput, Sampled]:
-    """Encoded as a request, decoded as the sidecar does."""
-    return received(attributes_of(value, sampled)).read()
+class Sidecar:
+    """The address of a sidecar that keeps the requests, and their sender."""
+
+    endpoint, is_local = "http://sidecar", True
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def sender(self, signal: object) -> Any:
+        return self
+
+    def send(self, body: bytes) -> SendOutcome:
+        self.bodies.append(body)
+        return SendOutcome(True, "200")
+
+    def close(self) -> None: ...
 
 
-def received(attributes: dict[str, Any]) -> ForwardedAnswer:
-    event = SIGNAL.event(attributes, None, 17)
-    request = ExportLogsServiceRequest.FromString(
-        SIGNAL.encode([("agent", event)]).SerializeToString()
-    )
-    (record,) = request.resource_logs[0].scope_logs[0].log_records
-    return ForwardedAnswer(0, 0, 0, event_of_log(record), {})
+class Wire:
+    """Sends an answer as an application does, and reads it as the sidecar does."""
+
+    def __init__(self) -> None:
+        self._sidecar = Sidecar()
+        self.stream = EventStream(cast(SidecarAddress, self._sidecar))
+
+    def received(self, attributes: dict[str, Any]) -> ForwardedAnswer:
+        self.stream.put("agent", attributes, None, 17)
+        assert self.stream.flush(30.0)
+        request = ExportLogsServiceRequest.FromString(self._sidecar.bodies.pop())
+        (record,) = request.resource_logs[0].scope_logs[0].log_records
+        return ForwardedAnswer(0, 0, 0, event_of_log(record), {})
+
+    def passed(self, value: EvaluationInput, sampled: Sampled) -> tuple[EvaluationInput, Sampled]:
+        return self.received(attributes_of(value, sampled)).read()
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    made = Wire()
+    yield made
+    asyncio.run(made.stream.close())
+
+
+@settings(max_examples=100, deadline=None)
 @given(INPUTS)
-def test_an_input_is_the_same_on_the_other_side(value: EvaluationInput) -> None:
+def test_an_input_is_the_same_on_the_other_side(wire: Wire, value: EvaluationInput) -> None:
     """Every field, of any content, comes back equal; and so does how it was sampled."""
-    read, sampled = over_the_wire(value)
+    read, sampled = wire.passed(value, SAMPLED)
     assert read == value
     assert sampled == SAMPLED
 
@@ -183,15 +212,17 @@ def test_messages_have_the_form_of_the_conventions() -> None:
         {"gen_ai.usage.input_tokens": "three"},
     ],
 )
-def test_an_event_that_is_none_of_ours_is_refused(broken: dict[str, Any]) -> None:
+def test_an_event_that_is_none_of_ours_is_refused(wire: Wire, broken: dict[str, Any]) -> None:
     """What anyone can send to the port raises, and never becomes another answer."""
     attributes = {**attributes_of(EvaluationInput(response="x"), SAMPLED), **broken}
+    answer = wire.received(attributes)
     with pytest.raises((ValueError, KeyError, TypeError, AttributeError)):
-        received(attributes).read()
+        answer.read()
 
 
-def test_a_probability_that_is_none_is_unknown() -> None:
+def test_a_probability_that_is_none_is_unknown(wire: Wire) -> None:
     """A sender cannot give an answer a weight of zero, of less, or of infinity."""
     for wrong in (0.0, -1.0, 2.0, True, "0.5"):
-        _, sampled = over_the_wire(EvaluationInput(response="x"), Sampled(wrong, None, 1))  # type: ignore[arg-type]
+        sent: Any = Sampled(wrong, None, 1)  # type: ignore[arg-type]
+        _, sampled = wire.passed(EvaluationInput(response="x"), sent)
         assert sampled.probability is None

@@ -110,7 +110,7 @@ def parsed(groups: Any) -> list[Any]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(group, max_size=2))
 def test_what_is_read_is_what_the_parser_reads(groups: Any) -> None:
     groups = json.loads(json.dumps(groups))

@@ -248,29 +248,26 @@ def test_user_prompt_version_tags_and_environment_come_from_the_dialects_own_att
     """The user's id stays as it is, apart from the input: what is kept of it is not the mapper's to
     say.
     """
-    openinference = answers_of("openinference_openai")[-1]
-    assert openinference.user_id == "ann@example.com"
-    assert openinference.input.user_id is None
-    assert openinference.input.prompt_version == "v7"
-    assert openinference.input.tags == {"beta": "true", "tenant": "acme"}
-    assert openinference.input.conversation_id == openinference.input.session_id == "session-1"
-    vercel = answer_of("vercel_ai_generate")
-    assert (vercel.user_id, vercel.input.tags) == (
-        "ann@example.com",
-        {"beta": "true", "tenant": "acme"},
-    )
-    openllmetry = answer_of("openllmetry_openai")
-    assert (openllmetry.user_id, openllmetry.input.tags) == ("ann@example.com", {"tenant": "acme"})
-    for name in ("langfuse_agent", "langsmith_agent"):
-        platform = answer_of(name)
-        assert platform.user_id == "ann@example.com"
-        assert platform.input.tags == {"beta": "true", "tenant": "acme"}
-        assert platform.input.conversation_id == platform.input.session_id == "session-1"
-    pydantic_ai = answer_of("pydantic_ai_agent")
-    assert pydantic_ai.input.tags == {"tenant": "acme"}
-    assert {
-        mapped.input.environment for mapped in (openinference, vercel, openllmetry, pydantic_ai)
-    } == {"staging"}
+    both = {"beta": "true", "tenant": "acme"}
+    tags = {
+        "openinference_openai": both,
+        "vercel_ai_generate": both,
+        "langfuse_agent": both,
+        "langsmith_agent": both,
+        "openllmetry_openai": {"tenant": "acme"},
+        "pydantic_ai_agent": {"tenant": "acme"},
+    }
+    answers = {name: answers_of(name)[-1] for name in tags}
+    assert {name: answer.input.tags for name, answer in answers.items()} == tags
+    for name, answer in answers.items():
+        assert answer.user_id == (None if name == "pydantic_ai_agent" else "ann@example.com")
+        assert answer.input.user_id is None
+        if name not in ("langfuse_agent", "langsmith_agent"):
+            assert answer.input.environment == "staging"
+    assert answers["openinference_openai"].input.prompt_version == "v7"
+    for name in ("openinference_openai", "langfuse_agent", "langsmith_agent"):
+        known = answers[name].input
+        assert known.conversation_id == known.session_id == "session-1"
 
 
 @pytest.mark.parametrize(

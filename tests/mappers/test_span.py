@@ -16,8 +16,6 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, Status, StatusCode
-from pydantic_ai import Agent
-from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from agenteval_otel.capture.spans.span import (
     ReadSpan,
@@ -90,6 +88,9 @@ def test_otlp_and_the_sdk_give_the_same_span(ended: list[ReadableSpan]) -> None:
 @pytest.fixture
 def instrumented() -> Iterator[InMemorySpanExporter]:
     """What Pydantic AI exports."""
+    from pydantic_ai import Agent  # not at collection: it takes a second
+    from pydantic_ai.models.instrumented import InstrumentationSettings
+
     exporter = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))

@@ -80,6 +80,13 @@ class Kept(list[ObjectiveCrossing]):
         self.append(crossing)
 
 
+def watched_by(pipeline: Pipeline) -> Objectives:
+    """What watches the objectives of a pipeline."""
+    objectives = pipeline.capabilities.of(Objectives)
+    assert objectives is not None
+    return objectives
+
+
 def pipeline_of(
     telemetry: RecordedTelemetry,
     *,

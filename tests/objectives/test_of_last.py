@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agenteval_otel.engine.capabilities.objectives.watch import Objectives
 from agenteval_otel.engine.objectives import BreachSettings, Objective
 from agenteval_otel.engine.objectives.simulation import (
     ParallelLast,
@@ -25,7 +24,7 @@ from agenteval_otel.engine.objectives.track import LastVerdicts, ObjectiveVerdic
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.models.intervals import estimate_of
 from agenteval_otel.testing import RecordedTelemetry
-from tests.objectives.support import FAIL, PASS, Kept, adaptive, answers, pipeline_of
+from tests.objectives.support import FAIL, PASS, Kept, adaptive, answers, pipeline_of, watched_by
 
 QUIET = BreachSettings(remind_s=None)
 
@@ -196,9 +195,9 @@ def test_events_callbacks_and_gauges(telemetry: RecordedTelemetry) -> None:
         telemetry, criteria=criteria, on_breach=breaches, on_recovery=recoveries
     )
     ask("good", times=20)
-    assert pipeline.capabilities.of(Objectives).states() == {("good", "shop"): (False, None)}
+    assert watched_by(pipeline).states() == {("good", "shop"): (False, None)}
     ask("bad", times=3)
-    assert pipeline.capabilities.of(Objectives).states() == {("good", "shop"): (True, None)}
+    assert watched_by(pipeline).states() == {("good", "shop"): (True, None)}
     gauges = {name for name in telemetry.metrics() if name.startswith("agenteval.objective.")}
     assert gauges == {"agenteval.objective.breach"}
     ask("good", times=20)

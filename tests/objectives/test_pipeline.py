@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from agenteval_otel.engine.agent_settings import AgentSettings
-from agenteval_otel.engine.capabilities.objectives.watch import Objectives
 from agenteval_otel.engine.objectives import BreachSettings, Objective, ObjectiveCrossing
 from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import ResponseHealth
@@ -28,7 +27,7 @@ from agenteval_otel.sampling import (
 from agenteval_otel.sampling.escalation import BASELINE
 from agenteval_otel.testing import RecordedTelemetry
 from tests.docs.generator import load_script
-from tests.objectives.support import Good, Kept, pipeline_of
+from tests.objectives.support import Good, Kept, pipeline_of, watched_by
 from tests.testing.doubles import Keeping
 
 ATTRIBUTES = load_script("generate").ATTRIBUTES
@@ -88,7 +87,7 @@ def test_one_id_for_everything_is_told(
     with telemetry.tracer().start_as_current_span("one trace"):
         ask("good", times=1_000)
         assert "conversations_repeat" not in caplog.text
-        ask("good", times=1_200)
+        ask("good", times=60)
     assert caplog.text.count("event='conversations_repeat'") == 1
 
 
@@ -129,7 +128,7 @@ def test_nothing_is_watched_without_verdicts_or_an_objective(
     """Failures, skips and categories are no verdicts; below an objective of 0 nothing lies."""
     pipeline, ask = pipeline_of(telemetry, **arguments)
     ask(message, times=100)
-    assert (crossings(telemetry), len(pipeline.capabilities.of(Objectives).tracks)) == ([], 0)
+    assert (crossings(telemetry), len(watched_by(pipeline).tracks)) == ([], 0)
 
 
 def test_each_agent_has_its_own_track(telemetry: RecordedTelemetry) -> None:
@@ -166,11 +165,11 @@ def test_weights_put_uneven_sampling_right(telemetry: RecordedTelemetry) -> None
     nothing is breached.
     """
     _, ask = pipeline_of(telemetry, sampler=Unlike())
-    for _ in range(100):
+    for _ in range(50):
         ask("good")
         ask("bad")
     assert crossings(telemetry) == []
-    ask("bad", times=300)
+    ask("bad", times=150)
     assert [event.event_name for event in crossings(telemetry)] == [BREACHED]
 
 
@@ -201,10 +200,10 @@ def test_answers_of_escalation_rules_weigh_less_than_those_of_the_baseline(
         response = kept.saved[0].model_copy(update={"results": (taken,)})
         watched, _ = pipeline_of(telemetry, objective=0.5)
         for _ in range(10):
-            watched.capabilities.of(Objectives).observe(
+            watched_by(watched).observe(
                 response, {"good": Objective(0.5)}, None, baseline_rate=0.01
             )
-        track = watched.capabilities.of(Objectives).tracks.of("shop", "good", Objective(0.5))
+        track = watched_by(watched).tracks.of("shop", "good", Objective(0.5))
         assert track is not None
         result[reason] = track.evidence.value
     assert 9 < result["result"] < 12
@@ -248,14 +247,14 @@ def test_what_processes_share_is_exported(telemetry: RecordedTelemetry) -> None:
     assert shared("verdicts") == {"": 110}
     assert 0 <= shared("age")[""] < 60
     again = pipeline_of(telemetry, storage=())[0]
-    again.capabilities.of(Objectives).take_over(pipeline.capabilities.of(Objectives))
-    assert again.capabilities.of(Objectives).shared()["good", "shop"].verdicts == 110
+    watched_by(again).take_over(watched_by(pipeline))
+    assert watched_by(again).shared()["good", "shop"].verdicts == 110
 
 
 def test_a_decorated_agent_is_watched_whatever_else_is(telemetry: RecordedTelemetry) -> None:
     """Agents of clients take up all the room that there is for them, and none of the operator's."""
     pipeline, ask = pipeline_of(telemetry)
-    tracks = pipeline.capabilities.of(Objectives).tracks
+    tracks = watched_by(pipeline).tracks
     for number in range(2_000):
         tracks.of("made-up", f"c{number}", Objective(0.5))
     assert len(tracks) == 1_024

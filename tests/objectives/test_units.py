@@ -5,6 +5,7 @@ is promised, and bounded memory.
 from __future__ import annotations
 
 import itertools
+import pickle
 from random import Random
 from statistics import median
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agenteval_otel.engine.objectives import BreachSettings
-from agenteval_otel.engine.objectives.evidence import BETS, RUN_S, Evidence, UnitSize
+from agenteval_otel.engine.objectives.evidence import RUN_S, Evidence, UnitSize
 from agenteval_otel.engine.objectives.track import ObjectiveVerdict, Track
 
 OBJECTIVE = 0.95
@@ -71,7 +72,7 @@ def test_false_alarms_are_no_more_than_promised(size: int, alike: float, beside:
     verdicts to one, on average.
     """
     turns, sizes = Turns(size=size, alike=alike, beside=beside), UnitSize()
-    evidence, alarms, count = evidence_of(enough=100, size=sizes), 0, 20_000
+    evidence, alarms, count = evidence_of(enough=100, size=sizes), 0, 10_000
     for _ in range(count):
         passed, conversation = turns.next(OBJECTIVE)
         if evidence.add(OBJECTIVE - passed, unit=conversation):
@@ -94,11 +95,11 @@ def test_false_alarms_are_no_more_than_promised(size: int, alike: float, beside:
 def test_a_drop_is_seen_within_so_many_verdicts(
     size: int, alike: float, rate: float, most: int
 ) -> None:
-    """The medians of docs/thresholds.md, by the defaults, from a rate of 0.97 before; none of these
-    agents alarms before its drop.
+    """The medians of docs/thresholds-proof.md, by the defaults, from a rate of 0.97 before;
+    none of these agents alarms before its drop.
     """
     delays = []
-    for seed in range(41):
+    for seed in range(15):
         track, turns = (
             Track(BreachSettings(), OBJECTIVE),
             Turns(size=size, alike=alike, seed=seed),
@@ -191,13 +192,14 @@ def test_failures_of_several_causes_are_several_pieces_of_evidence() -> None:
 def test_memory_is_bounded() -> None:
     """Whatever number of conversations run beside each other, and however long they are."""
     evidence, random = evidence_of(), Random(1)
-    for number in range(20_000):
-        unit = number if random.random() < 0.3 else random.randrange(5_000)
+    sizes = []
+    for number in range(6_000):
+        unit = number if random.random() < 0.3 else random.randrange(2_000)
         evidence.add(OBJECTIVE - (random.random() < 0.97), unit=unit)
         assert 0 <= evidence.value < float("inf")
-    assert len(evidence._open) <= 64
-    assert len(evidence._active) <= 513
-    assert len(evidence._ended) <= 512
+        if number % 2_000 == 1_999:
+            sizes.append(len(pickle.dumps(evidence)))
+    assert max(sizes) < 1.2 * sizes[0]
 
 
 @given(
@@ -214,4 +216,3 @@ def test_no_order_of_turns_breaks_it(
     for number, (passed, unit, cause) in enumerate(verdicts):
         evidence.add(objective - passed, unit=unit, cause=cause, at_s=number * 20.0)
         assert evidence.value >= 0
-        assert len(evidence._wealth()) == len(BETS)

@@ -47,6 +47,12 @@ class Record:
         with self._lock:
             self.settled.append((call, outcome))
 
+    def join_threads(self) -> None:
+        """Wait until every thread that processed a call has ended."""
+        for thread in self.threads:
+            thread.join(10)
+            assert not thread.is_alive()
+
     def outcome_of(self, call: Any) -> str | None:
         actual = [outcome for settled, outcome in self.settled if settled == call]
         assert len(actual) <= 1, f"{call} was settled {len(actual)} times"
@@ -65,4 +71,5 @@ def eventually(attempt: Callable[[], bool], patience_s: float = 10.0) -> bool:
     while time.monotonic() < deadline:
         if attempt():
             return True
+        time.sleep(0.005)
     return False

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agenteval_otel import Settings
 from agenteval_otel.engine.load_shedding import (
     FULL,
     NO_MODEL_CALLS,
@@ -21,10 +20,10 @@ from agenteval_otel.engine.load_shedding import (
     CostMeter,
     LoadShedder,
     LoadSheddingSettings,
+    LoopLag,
     Work,
     thinned,
 )
-from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.sampling import SamplingDecision
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE, threshold_of
 from agenteval_otel.semconv import SHED
@@ -55,18 +54,20 @@ class Simulated:
         **settings: Any,
     ) -> None:
         self.clock = ManualClock(1_000.0)
-        self.queued, self.capacity, self.served_per_s, self.judged = (
-            0,
-            capacity,
-            served_per_s,
-            judged,
-        )
+        self.queued = 0
+        self.capacity = capacity
+        self.served_per_s = served_per_s
+        self.judged = judged
         self.offered = self.taken = self.lost = self.shed = 0
         self.meter = CostMeter({"async": 8})
         self._due = self._served = 0.0
         self._next_look = self.clock()
+        self.loop_lag = LoopLag(self.clock)
         self.shedder = LoadShedder(
-            LoadSheddingSettings(**settings), work=self.work, clock=self.clock
+            LoadSheddingSettings(**settings),
+            work=self.work,
+            clock=self.clock,
+            loop_lag=self.loop_lag,
         )
 
     def work(self) -> Work:
@@ -84,10 +85,9 @@ class Simulated:
             self._serve()
             self.clock.advance(_STEP_S)
 
-    def look(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.shedder.look()
-            self.clock.advance(0.25)
+    def look(self) -> None:
+        self.shedder.look()
+        self.clock.advance(0.25)
 
     def call(self) -> None:
         self.offered += 1
@@ -122,7 +122,7 @@ def state(load: Simulated) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("judged", [False, True])
-@pytest.mark.parametrize("served_per_s", [50, 200, 1_000])
+@pytest.mark.parametrize("served_per_s", [50, 400])
 def test_overload_reduces_sampling_and_loses_no_call(served_per_s: int, judged: bool) -> None:
     load = Simulated(served_per_s=served_per_s, judged=judged)
     load.run(40.0, 2 * served_per_s)
@@ -136,7 +136,7 @@ def test_overload_reduces_sampling_and_loses_no_call(served_per_s: int, judged: 
     assert not load.shedder.skip_models
 
 
-@pytest.mark.parametrize("times", [2, 5, 20])
+@pytest.mark.parametrize("times", [2, 10])
 def test_sampling_recovers_after_the_load(times: int) -> None:
     load = Simulated(served_per_s=200)
     load.run(20.0, times * 200)
@@ -187,17 +187,26 @@ class LateLoop:
             shedder = self.load.shedder
             share = 1.0 if shedder.keep is None else shedder.keep
             self.load.queued = 1
-            shedder._loop_lag.add(late_s * share if self._caused_by_us else late_s)
+            self.load.loop_lag.add(late_s * share if self._caused_by_us else late_s)
             self.load.look()
             levels.add(shedder.level)
         return levels
+
+    def run_until_off(self) -> LoadShedder:
+        """Be very late, because of us, until nothing is evaluated any more."""
+        for _ in range(60):
+            if self.load.shedder.level == OFF:
+                break
+            self.run(1.0, late_s=6.0)
+        assert self.load.shedder.level == OFF
+        return self.load.shedder
 
 
 def test_loop_lag_of_ours_comes_below_its_bound() -> None:
     loop = LateLoop(caused_by_us=True)
     loop.run(20.0)
     assert OFF not in loop.run(60.0)
-    late = loop.load.shedder._loop_lag.since(loop.load.clock() - 30.0)
+    late = loop.load.loop_lag.since(loop.load.clock() - 30.0)
     assert sum(late) / len(late) <= 0.08
 
 
@@ -214,10 +223,8 @@ def test_loop_lag_of_the_hosts_own_does_not_stop_evaluation() -> None:
 
 
 def test_loop_lag_of_ours_at_the_least_rate_leads_to_off() -> None:
-    loop = LateLoop(caused_by_us=True)
-    assert OFF in loop.run(60.0, late_s=6.0)
-    loop.load.shedder._set(OFF, 1 / 64)
-    assert loop.load.shedder.thin(SAMPLED, 0).outcome == SHED
+    shedder = LateLoop(caused_by_us=True).run_until_off()
+    assert shedder.thin(SAMPLED, 0).outcome == SHED
 
 
 def test_a_loop_that_is_late_at_the_start_sheds_nothing() -> None:
@@ -251,7 +258,7 @@ def test_without_a_bound_it_measures_and_reduces_nothing(settings: dict[str, Any
     """
     load = Simulated(**settings)
     for _ in range(20):
-        load.shedder._loop_lag.add(1.0)
+        load.loop_lag.add(1.0)
     load.run(30.0, 1_000)
     decision = SamplingDecision(True, None, "function")
     assert load.shedder.thin(decision, 3) is decision
@@ -262,7 +269,7 @@ def test_without_a_bound_it_measures_and_reduces_nothing(settings: dict[str, Any
 def test_loop_lag_without_work_of_ours_changes_nothing() -> None:
     load = Simulated(grace_s=0.0)
     for _ in range(50):
-        load.shedder._loop_lag.add(1.0)
+        load.loop_lag.add(1.0)
         load.look()
     assert load.shedder.level == FULL
 
@@ -271,15 +278,14 @@ def test_one_call_a_second_goes_on_when_nobody_looks() -> None:
     """The background thread ended while sampling was off: one call a second wakes it, of unknown
     probability.
     """
-    load = Simulated()
-    load.look()
-    load.shedder._set(OFF, 1 / 64)
-    load.clock.advance(10.0)
-    first, second = (load.shedder.thin(SAMPLED, 0) for _ in range(2))
+    loop = LateLoop(caused_by_us=True)
+    shedder = loop.run_until_off()
+    loop.load.clock.advance(10.0)
+    first, second = (shedder.thin(SAMPLED, 0) for _ in range(2))
     assert (first.sampled, first.probability) == (True, None)
     assert (second.sampled, second.outcome, second.probability) == (False, SHED, 0.0)
-    load.clock.advance(1.0)
-    assert load.shedder.thin(SAMPLED, 0).sampled
+    loop.load.clock.advance(1.0)
+    assert shedder.thin(SAMPLED, 0).sampled
 
 
 def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -301,46 +307,6 @@ def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> N
         assert fact in lines[0]
     assert "sampling_recovered" in lines[1]
     assert "level=0" in lines[1]
-
-
-def test_one_slow_answer_does_not_spoil_the_estimate() -> None:
-    meter = CostMeter({"async": 1})
-    meter.note(1, 0.5, {})
-    for number in range(100):
-        meter.note(1, 5.0 if number == 50 else 0.001, {})
-    assert meter.drain_s(5_000, {"async": 0.0}) == pytest.approx(5.0, rel=0.2)
-
-
-def test_a_lasting_change_of_cost_is_followed() -> None:
-    meter = CostMeter({"async": 1})
-    for cost_s in [0.001] * 50 + [0.05] * 150:
-        meter.note(1, cost_s, {})
-    assert meter.drain_s(100, {"async": 0.0}) == pytest.approx(5.0, rel=0.2)
-
-
-def test_judges_drain_side_by_side() -> None:
-    """Three evaluations of two seconds for each answer, eight at once: forty answers take half a
-    minute.
-    """
-    meter = CostMeter({"async": 8})
-    for _ in range(100):
-        meter.note(10, 0.01, {"async": 30 * 2.0})
-    assert meter.drain_s(40, {"async": 8 * 2.0}) == pytest.approx((40 * 3 + 8) * 2.0 / 8)
-
-
-@pytest.mark.parametrize(
-    ("section", "path"),
-    [
-        ({"max_drain_s": 0}, "load_shedding.max_drain_s"),
-        ({"queue_share": 1}, "load_shedding.queue_share"),
-        ({"min_rate": 2}, "load_shedding.min_rate"),
-        ({"max_loop_lag_s": float("nan")}, "load_shedding.max_loop_lag_s"),
-    ],
-)
-def test_an_error_names_the_field(section: dict[str, float], path: str) -> None:
-    with pytest.raises(ConfigurationError) as failure:
-        Settings(load_shedding=section)
-    assert [where for where, _ in failure.value.problems] == [path]
 
 
 DRAWS = st.integers(0, RANDOMNESS_RANGE - 1)
@@ -371,13 +337,13 @@ def test_the_decisions_own_draw_counts() -> None:
 def test_a_sampler_that_draws_by_itself_is_thinned_by_the_share(probability: float | None) -> None:
     dice = random.Random(5)
     decision = SamplingDecision(True, probability, "function")
-    kept = sum(thinned(decision, dice.getrandbits(64), 0.25).sampled for _ in range(20_000))
-    assert abs(kept / 20_000 - 0.25) < 0.02
+    kept = sum(thinned(decision, dice.getrandbits(64), 0.25).sampled for _ in range(5_000))
+    assert abs(kept / 5_000 - 0.25) < 0.03  # five deviations
     if probability is None:
         assert thinned(decision, 0, 0.5).probability is None
 
 
-@settings(deadline=None)  # thousands of draws: a busy machine takes longer
+@settings(deadline=None, max_examples=25)  # thousands of draws: a busy machine takes longer
 @given(st.lists(SHARES, min_size=1, max_size=4), st.floats(0.05, 1), st.integers(0, 2**32))
 def test_weighted_counts_are_unbiased(shares: list[float], probability: float, seed: int) -> None:
     dice, calls = random.Random(seed), 4_000

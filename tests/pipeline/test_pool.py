@@ -6,13 +6,13 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
 
 from agenteval_otel import monitor
-from agenteval_otel.engine.live import Done, Taken
+from agenteval_otel.engine.live import Taken
 from agenteval_otel.engine.pipeline import PoolDispatcher, process_each
 from agenteval_otel.engine.pipeline.background_thread import BackgroundThread
 from agenteval_otel.evaluators import Func, ResponseHealth
@@ -98,10 +98,8 @@ def test_shutdown_settles_the_rest_as_dropped(kind: str) -> None:
     assert sorted(record.settled) == sorted((call, "dropped_shutdown") for call in (kind, "a", "b"))
     assert pool.state()["size"] == 0
     record.leave.set()
-    for thread in record.threads:
-        thread.join(10)
+    record.join_threads()
     assert len(record.settled) == 3
-    assert not any(thread.is_alive() for thread in record.threads)
 
 
 @pytest.mark.parametrize("kind", ["exit", "interrupt", "broken"])
@@ -124,13 +122,19 @@ def test_what_a_worker_takes_in_the_moment_of_its_replacement_goes_to_the_next(
     """Between the worker's look whether it was replaced and its look into the queue it may be: no
     call stays open.
     """
+    pools: list[Any] = []
+
+    def started(of: Any) -> BackgroundThread:
+        pools.append(of)
+        return BackgroundThread(of)
+
+    monkeypatch.setattr("agenteval_otel.engine.pipeline.pool.BackgroundThread", started)
     record = Record()
     pool = pool_of(record)
     pool.submit(0, 1)
     assert pool.flush(10)  # its worker is there
-    running = pool._pool
+    (running,) = pools
     first = running.thread
-    assert first is not None
     monkeypatch.setattr(running, "watch", lambda: running.replace(first, 1.0))
     for call in range(1, 6):
         pool.submit(call, 1)
@@ -174,10 +178,11 @@ def test_a_call_that_comes_while_a_worker_is_started_is_not_left_lying(
 def test_a_worker_that_sleeps_is_not_taken_for_blocked() -> None:
     record = Record()
     pool = pool_of(record, stall_s=0.3)
-    for call in range(3):
-        pool.submit(call, 1)
-        assert pool.flush(10)
-        assert not threading.Event().wait(0.6)
+    pool.submit("first", 1)
+    assert pool.flush(10)
+    assert not threading.Event().wait(0.9)  # three times as long as a blocked thread may be still
+    pool.submit("second", 1)
+    assert pool.flush(10)
     assert pool.shutdown(10)
     assert len(record.threads) == 1
 
@@ -234,48 +239,9 @@ def test_calls_that_wait_behind_a_held_thread_are_kept(caplog: pytest.LogCapture
     assert [task.get_coro().__qualname__ for task in stall.tasks] == ["Record.process"]  # type: ignore[union-attr]
     record.leave.set()
     assert pool.shutdown(10)
-    for thread in record.threads:
-        thread.join(10)
-        assert not thread.is_alive()
+    record.join_threads()
     assert (len(record.threads), len(record.settled)) == (2, 22)
     assert [entry.message for entry in caplog.records if entry.name == "asyncio"] == []
-
-
-def test_a_replaced_thread_keeps_no_calls() -> None:
-    """What it had taken and not begun belongs to the next thread; the pool remembers a thread until
-    it comes back.
-    """
-    submitted, entered, leave, record = (
-        threading.Event(),
-        threading.Event(),
-        threading.Event(),
-        Record(),
-    )
-
-    def process(calls: Sequence[Any], done: Done, pause: Callable[[], None]) -> None:
-        for call in calls:
-            if call == "first":
-                submitted.wait(20)  # the next list holds all the others
-            if call == "blocking":
-                enter_and_wait(entered, leave)
-            done(call, "evaluated")
-            pause()
-
-    pool = PoolDispatcher(linger_s=0, stall_s=0.5)
-    pool.start(process, record.settle, on_stall=KeepsAllButBlocking())
-    for call in ("first", "blocking", "a", "b"):
-        pool.submit(call, 1)
-    held = pool._pool.thread
-    submitted.set()
-    assert held is not None
-    assert entered.wait(10)
-    assert pool.flush(10)
-    leave.set()
-    held.join(10)
-    assert held.under_way() == []
-    assert pool.shutdown(10)
-    assert {record.outcome_of(call) for call in ("first", "a", "b")} == {"evaluated"}
-    assert record.outcome_of("blocking") == "pipeline_failed"
 
 
 def test_a_thread_that_ended_with_its_pool_is_not_replaced(
@@ -297,29 +263,40 @@ def test_a_thread_that_ended_with_its_pool_is_not_replaced(
     assert "background_thread_replaced" not in caplog.text
 
 
+def background_threads() -> list[BackgroundThread]:
+    return [thread for thread in threading.enumerate() if isinstance(thread, BackgroundThread)]
+
+
 def test_what_a_replaced_thread_had_started_is_not_waited_for() -> None:
     """Else load shedding would see work for ever that is not there; and each evaluator ran once for
     each answer.
     """
-    blocks, calls = [False], 8
+    calls = 8
+    entered, leave = threading.Event(), threading.Event()
+    blocks, comes_back = threading.Event(), threading.Event()
 
     def capture(arguments: Mapping[str, Any], answer: Any) -> dict[str, Any]:
-        if blocks[0]:
-            blocks[0] = False
-            time.sleep(1.1)
+        if blocks.is_set():
+            blocks.clear()
+            comes_back.wait(20)
         return {}
 
     def slow(evaluation_input: EvaluationInput) -> bool:
-        time.sleep(0.3)
+        enter_and_wait(entered, leave)
         return True
 
-    pipeline = pipeline_of(Func.of(slow, execution="thread"))
+    pipeline = pipeline_of(
+        Func.of(slow, execution="thread"), dispatcher=PoolDispatcher(linger_s=0, stall_s=0.3)
+    )
     handler = monitor(pipeline=pipeline, capture=capture)(str.upper)
     for _ in range(calls):
         handler("text")
-    time.sleep(0.2)  # they are under way
-    blocks[0] = True
+    assert entered.wait(10)  # they are under way
+    blocks.set()
     handler("text")
+    assert eventually(lambda: len(background_threads()) == 2)
+    leave.set()
+    comes_back.set()
     assert pipeline.flush(30.0)
     assert eventually(lambda: pipeline.executor.loads["thread"].waiting == 0)
     assert pipeline.accounting.outcomes()["evaluated"] >= calls
@@ -330,23 +307,31 @@ def test_a_run_that_was_taken_over_starts_nothing_more() -> None:
     """An inline evaluator blocks the thread; the evaluator after it runs once, for the run that
     took over.
     """
-    started: list[str] = []
+    threads: list[threading.Thread] = []
+    counted: list[str] = []
+    leave = threading.Event()
 
     def blocks(evaluation_input: EvaluationInput) -> bool:
-        started.append("blocks")
-        if len(started) == 1:
-            time.sleep(1.2)
+        threads.append(threading.current_thread())
+        if len(threads) == 1:
+            leave.wait(20)
         return True
 
     def counts(evaluation_input: EvaluationInput) -> bool:
-        started.append("counts")
+        counted.append("counts")
         return True
 
-    pipeline = pipeline_of(Func.of(blocks, execution="inline"), Func.of(counts, execution="thread"))
+    pipeline = pipeline_of(
+        Func.of(blocks, execution="inline"),
+        Func.of(counts, execution="thread"),
+        dispatcher=PoolDispatcher(linger_s=0, stall_s=0.3),
+    )
     monitor(pipeline=pipeline)(str.upper)("text")
     assert pipeline.flush(10.0)
-    time.sleep(0.8)  # the blocked thread has come back
-    assert started.count("counts") == 1
+    leave.set()
+    threads[0].join(10.0)  # the blocked thread has come back
+    assert not threads[0].is_alive()
+    assert counted == ["counts"]
     assert pipeline.shutdown(10.0)
 
 
@@ -378,9 +363,7 @@ def test_a_generator_that_an_evaluator_left_open_ends_in_silence(
     pipeline = pipeline_of(Func.of(evaluate))
     monitor(pipeline=pipeline)(str.upper)("text")
     assert pipeline.flush(10.0)
-    (thread,) = [
-        thread for thread in threading.enumerate() if thread.name == "agenteval-background"
-    ]
+    (thread,) = background_threads()
     pipeline.shutdown(0.2)
     thread.join(10.0)
     assert not thread.is_alive()

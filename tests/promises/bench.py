@@ -70,12 +70,8 @@ def assert_one_of_three(result: EvaluationResult) -> None:
         assert result.normalized is None or 0.0 <= result.normalized <= 1.0
         assert not result.error
     else:
-        assert (result.score, result.normalized, result.passed, result.label) == (
-            None,
-            None,
-            None,
-            None,
-        )
+        for field in (result.score, result.normalized, result.passed, result.label):
+            assert field is None
 
 
 def assert_average(aggregated: Any) -> None:
@@ -90,10 +86,9 @@ def assert_emitted(bench: Bench) -> dict[str, int]:
     status.
     """
     results = bench.kept.results
-    counts = {
-        status: sum(result.status == status for result in results)
-        for status in ("scored", "failed", "skipped")
-    }
+    statuses = [result.status for result in results]
+    counts = {status: statuses.count(status) for status in ("scored", "failed", "skipped")}
+    assert counts == bench.pipeline.accounting.results
     events = bench.telemetry.events()
     failed = [event for event in events if AN_ERROR in event.attributes]
     assert len(events) == counts["scored"] + counts["failed"]
@@ -103,12 +98,7 @@ def assert_emitted(bench: Bench) -> dict[str, int]:
     assert recorded == sum(
         result.status == "scored" and result.normalized is not None for result in results
     )
-    assert (
-        sum(point.value for point in bench.telemetry.points(METRIC_RESULTS.name))
-        == counts["scored"]
-    )
-    assert (
-        sum(point.value for point in bench.telemetry.points(METRIC_ERRORS.name)) == counts["failed"]
-    )
-    assert counts == bench.pipeline.accounting.results
+    for metric, status in ((METRIC_RESULTS, "scored"), (METRIC_ERRORS, "failed")):
+        counted = sum(point.value for point in bench.telemetry.points(metric.name))
+        assert counted == counts[status]
     return counts

@@ -81,24 +81,21 @@ def pytest_runtest_makereport(
     report = yield
     outcome, took_s = item.stash.get(_OUTCOME, ("passed", 0.0))
     outcome = max(outcome, report.outcome, key=_RANK.index)
-    item.stash[_OUTCOME] = outcome, took_s + report.duration
+    took_s += report.duration
+    item.stash[_OUTCOME] = outcome, took_s
     if report.when != "setup" or report.outcome != "passed":
-        _keep(item, outcome, took_s + report.duration)
+        _keep(item, outcome, took_s)
     return report
 
 
 def _keep(item: pytest.Item, outcome: str, took_s: float) -> None:
-    long = item.get_closest_marker("full") or (figures.FULL and item.get_closest_marker("sized"))
+    is_long = item.get_closest_marker("full") or (figures.FULL and item.get_closest_marker("sized"))
+    form = "full" if is_long else "short"
     by_promise: dict[str, list[str]] = dict(item.stash.get(_MEASURED, {}))
     own = code_of(Path(str(item.path)))
     if own is not None:
         by_promise.setdefault(own, [])
     for code, measured in by_promise.items():
         figures.write(
-            code,
-            item.nodeid,
-            form="full" if long else "short",
-            outcome=outcome,
-            figures=measured,
-            took_s=took_s,
+            code, item.nodeid, form=form, outcome=outcome, figures=measured, took_s=took_s
         )

@@ -119,15 +119,13 @@ def end_of(ended: Ended, answer: Any, raised: BaseException | None) -> str | Non
     """What is wrong with how a call ended, compared with what its handler did; None when nothing
     is.
     """
-    if raised is not None:
-        if ended.error is not raised:
-            return f"raised {ended.error!r} instead of {raised!r}"
-        if raised.__context__ is not None or raised.__cause__ is not None:
-            return f"{raised!r} came with a context of ours: {raised.__context__!r}"
-        return None
-    if ended.error is not None:
-        return f"raised {type(ended.error).__name__}"
-    return None if ended.value is answer else "gave another object"
+    if ended.error is not raised:
+        return f"raised {type(ended.error).__name__} instead of {raised!r}"
+    if raised is None:
+        return None if ended.value is answer else "gave another object"
+    if raised.__context__ is not None or raised.__cause__ is not None:
+        return f"{raised!r} came with a context of ours: {raised.__context__!r}"
+    return None
 
 
 # --- random steps
@@ -259,19 +257,16 @@ def walk(handler: Callable[[Program], Any], program: Program) -> list[Any]:
 
 
 def _moved(running: Any, move: str, error: type[BaseException]) -> Any:
-    of = (
-        (lambda name: getattr(running, f"a{name}"))
-        if hasattr(running, "asend")
-        else lambda name: getattr(running, name)
-    )
+    prefix = "a" if hasattr(running, "asend") else ""
     if error is GeneratorExit and inspect.iscoroutine(running):
         # `await` closes what it awaits instead of throwing this one into it, in any wrapper
         error = ValueError
-    if move == "throw":
-        return of("throw")(error("thrown"))
-    if move == "throw type":
-        return of("throw")(error)
-    return of("close")() if move == "close" else of("send")("sent" if move == "send" else None)
+    if move == "close":
+        return getattr(running, f"{prefix}close")()
+    if move.startswith("throw"):
+        thrown = error if move == "throw type" else error("thrown")
+        return getattr(running, f"{prefix}throw")(thrown)
+    return getattr(running, f"{prefix}send")("sent" if move == "send" else None)
 
 
 def _settled(answer: Any) -> Any:
@@ -283,9 +278,10 @@ def _settled(answer: Any) -> Any:
     pauses = 0
     while True:
         try:
-            answer.throw(asyncio.CancelledError("third pause")) if pauses == 3 else answer.send(
-                None
-            )
+            if pauses == 3:
+                answer.throw(asyncio.CancelledError("third pause"))
+            else:
+                answer.send(None)
         except StopIteration as stop:
             return stop.value
         pauses += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -80,23 +81,26 @@ _PARTS = {
     ),
     "score": (("4", "1", "5", "0", "true", "0.5", '"high"', '"LOW "', "4.0"), _SCORES),
 }
-_WRAPS: tuple[Callable[[str], str], ...] = (
-    lambda text: text,
-    lambda text: f" \n{text}\n",
-    lambda text: f"```json\n{text}\n```",
-    lambda text: f"```python\n{text}\n```",
-    lambda text: f"Here is my verdict:\n{text}",
-    lambda text: f"{text}\nI hope that this helps.",
-    lambda text: f"```json\n{text}\n```\nand\n```json\n{text}\n```",
-    lambda text: text + text,
-    lambda text: f"[{text}]",
-    lambda text: f'{{"answer": {text}}}',
+_MORE_FIELDS = ('"Score": 5', '"score ": 5', '"final_score": 5', '"x": [1, {"score": 5}]')
+_FRAMES = (
+    "ANSWER",
+    " \nANSWER\n",
+    "```json\nANSWER\n```",
+    "```python\nANSWER\n```",
+    "Here is my verdict:\nANSWER",
+    "ANSWER\nI hope that this helps.",
+    "```json\nANSWER\n```\nand\n```json\nANSWER\n```",
+    "ANSWERANSWER",
+    "[ANSWER]",
+    '{"answer": ANSWER}',
+    "\ufeffANSWER",
+    '{"a": ' * 40 + "ANSWER" + "}" * 40,
+    "[" * 5_000 + "ANSWER",
+)
+_CHANGES: tuple[Callable[[str], str], ...] = (
+    json.dumps,
     lambda text: text.replace('"', "'"),
     lambda text: text.replace("}", ",}"),
-    lambda text: "\ufeff" + text,
-    lambda text: '{"a": ' * 40 + text + "}" * 40,
-    lambda text: "[" * 5_000 + text,
-    lambda text: json.dumps(text),
     lambda text: text.replace("{", '{"score": 5, ', 1),
     lambda text: text[:-1] + ', "reason": "again"}',
 )
@@ -144,21 +148,16 @@ def some_output(dice: random.Random) -> str:
     if dice.random() < 0.2:
         dice.shuffle(fields)
     if dice.random() < 0.1:
-        fields.append(
-            dice.choice(
-                [*fields, '"Score": 5', '"score ": 5', '"final_score": 5', '"x": [1, {"score": 5}]']
-            )
-        )
+        fields.append(dice.choice([*fields, *_MORE_FIELDS]))
     text = "{" + ", ".join(fields) + "}"
-    if dice.random() < 0.4:
-        text = dice.choice(_WRAPS)(text)
+    if dice.random() < 0.3:
+        text = dice.choice(_FRAMES).replace("ANSWER", text)
+    elif dice.random() < 0.15:
+        text = dice.choice(_CHANGES)(text)
     if dice.random() < 0.1:
         cut = dice.randrange(len(text) + 1)
-        text = (
-            text[:cut]
-            + dice.choice(["", "", "}", '"', "\\", "\x1b", "9", "\u2028"])
-            + text[cut + dice.randrange(3) :]
-        )
+        instead = dice.choice(["", "", "}", '"', "\\", "\x1b", "9", "\u2028"])
+        text = text[:cut] + instead + text[cut + dice.randrange(3) :]
     return text
 
 
@@ -182,12 +181,9 @@ def honest(text: str, allowed: Callable[[Any], bool]) -> Any:
 
 
 def _whole(text: str) -> Any:
-    if (
-        text.startswith("```")
-        and text.endswith("```")
-        and text.split("\n")[0] in ("```", "```json")
-    ):
-        text = text.partition("\n")[2][:-3]
+    fenced = re.fullmatch(r"```(?:json)?\n(.*)```", text, re.DOTALL)
+    if fenced:
+        text = fenced[1]
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) < len(pairs):

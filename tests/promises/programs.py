@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import textwrap
@@ -53,11 +54,7 @@ class Finished(NamedTuple):
 
     def lines(self, word: str) -> list[str]:
         """What stands behind the word in the output lines that begin with it."""
-        return [
-            line.split(" ", 1)[1]
-            for line in self.stdout.splitlines()
-            if line.startswith(f"{word} ")
-        ]
+        return re.findall(rf"^{word} (.*)$", self.stdout, re.MULTILINE)
 
     def report(self) -> Any:
         """What a program that ended well printed as JSON behind `report`."""

@@ -162,27 +162,29 @@ class Faults:
     """
 
     def __init__(self) -> None:
-        self.armed: frozenset[str] = frozenset()
+        self.broken: frozenset[str] = frozenset()
         self.error: type[Exception] = RuntimeError
         self.reached: set[str] = set()
 
-    def arm(self, seam: Seam, error: type[Exception]) -> None:
-        """From now on this seam raises; one that is only met when something broke, together with
+    @contextmanager
+    def armed(self, seam: Seam, error: type[Exception]) -> Iterator[None]:
+        """In the block this seam raises; one that is only met when something broke, together with
         another.
         """
         self.error = error
-        self.armed = frozenset(
+        self.broken = frozenset(
             {seam.name, "aggregate"} if seam.name in _SECOND_SEAMS else {seam.name}
         )
-
-    def disarm(self) -> None:
-        self.armed = frozenset()
+        try:
+            yield
+        finally:
+            self.broken = frozenset()
 
     def around(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(original, updated=())
         def seam(*args: Any, **kwargs: Any) -> Any:
-            if name in self.armed:
+            if name in self.broken:
                 self.reached.add(name)
                 raise self.error("injected")
             return original(*args, **kwargs)

@@ -30,6 +30,11 @@ TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 LOGS = "/opentelemetry.proto.collector.logs.v1.LogsService/Export"
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 SETTINGS = "evaluators: [ResponseHealth]\nsample_rate: 1.0\n"
+QUICK_EXPORT = {
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    "OTEL_METRIC_EXPORT_INTERVAL": "500",
+    "OTEL_BSP_SCHEDULE_DELAY": "200",
+}
 _numbers = itertools.count(1)
 
 
@@ -62,23 +67,13 @@ class Served:
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.settings = folder, folder / "agenteval.yaml"
-        command = [
-            *before,
-            sys.executable,
-            "-m",
-            "agenteval_otel",
-            "serve",
-            "--grpc-port=0",
-            "--http-port=0",
-        ]
+        command = [*before, sys.executable, "-m", "agenteval_otel", "serve"]
+        command += ["--grpc-port=0", "--http-port=0"]
         if settings is not None:
             self.settings.write_text(settings)
             command.append(f"--settings={self.settings}")
         if endpoint:
-            environment.setdefault("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
-            environment.setdefault("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
-            environment.setdefault("OTEL_METRIC_EXPORT_INTERVAL", "500")
-            environment.setdefault("OTEL_BSP_SCHEDULE_DELAY", "200")
+            environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": endpoint, **QUICK_EXPORT, **environment}
         self._command = [*command, *arguments]
         self._env = bare_environment(PYTHONPATH=str(PROJECT), PYTHONUNBUFFERED="1", **environment)
         self._in_cgroup = in_cgroup
@@ -147,13 +142,15 @@ class Served:
 
     @property
     def rss_bytes(self) -> int:
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(re.search(r"VmRSS:\s+(\d+)", text)[1])  # type: ignore[index]
+        return self._memory("VmRSS")
 
     @property
     def most_rss_bytes(self) -> int:
+        return self._memory("VmHWM")
+
+    def _memory(self, name: str) -> int:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return 1024 * int(re.search(r"VmHWM:\s+(\d+)", text)[1])  # type: ignore[index]
+        return 1024 * int(text.partition(f"{name}:")[2].split()[0])
 
     def forget_most(self) -> None:
         """The most memory counts anew from now on."""
@@ -163,26 +160,22 @@ class Served:
         self, body: Any, path: str = "/v1/traces", timeout_s: float = 30.0, **headers: str
     ) -> Answer:
         """One request on a connection of its own. Header names have ``_`` for ``-``."""
-        named = {**PROTOBUF, **{name.replace("_", "-"): value for name, value in headers.items()}}
-        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
-        with contextlib.closing(connection):
-            connection.request(
-                "POST",
-                path,
-                body,
-                named,
-                encode_chunked=named.get("Transfer-Encoding") == "chunked",
-            )
-            reply = connection.getresponse()
-            return Answer(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read())
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return self._ask("POST", path, timeout_s, body, PROTOBUF | named)
 
     def get(self, path: str) -> Answer:
-        with contextlib.closing(
-            http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=10)
-        ) as connection:
-            connection.request("GET", path)
+        return self._ask("GET", path, 10.0, None, {})
+
+    def _ask(
+        self, method: str, path: str, timeout_s: float, body: Any, headers: dict[str, str]
+    ) -> Answer:
+        in_chunks = headers.get("Transfer-Encoding") == "chunked"
+        connection = http.client.HTTPConnection("127.0.0.1", self.http_port, timeout=timeout_s)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers, encode_chunked=in_chunks)
             reply = connection.getresponse()
-            return Answer(reply.status, {k.lower(): v for k, v in reply.getheaders()}, reply.read())
+            names = {name.lower(): value for name, value in reply.getheaders()}
+            return Answer(reply.status, names, reply.read())
 
     @contextlib.contextmanager
     def channel(self, **options: Any) -> Iterator[Any]:
@@ -214,12 +207,8 @@ class Served:
 
     def outcomes(self, of: str = "answer") -> dict[str, int]:
         """What it counted, as it printed at its end: of answers, or of spans."""
-        line = next(
-            line
-            for line in reversed(self.printed.splitlines())
-            if re.match(rf"[\d,]+ {of}s?\b", line)
-        )
-        parts = re.findall(r"([\d,]+) (\w+)", line.partition("=")[2])
+        lines = re.findall(rf"^[\d,]+ {of}s?\b.*?=(.*)$", self.printed, re.MULTILINE)
+        parts = re.findall(r"([\d,]+) (\w+)", lines[-1])
         return {name: int(count.replace(",", "")) for count, name in parts}
 
 
@@ -227,21 +216,16 @@ def trace_request(*trace_ids: int, text: str = "An answer.", agent: str = "suppo
     """A request with one agent's span a trace, as an SDK would send it."""
     request = ExportTraceServiceRequest()
     spans = request.resource_spans.add().scope_spans.add().spans
+    attributes = {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": agent,
+        "gen_ai.input.messages": messages("user", "A question?"),
+        "gen_ai.output.messages": messages("assistant", text),
+    }
     now = time.time_ns()
     for trace_id in trace_ids:
-        add_span(
-            spans,
-            trace_id,
-            trace_id & 0xFFFF_FFFF | 1,
-            name="invoke_agent",
-            at_ns=now,
-            attributes={
-                "gen_ai.operation.name": "invoke_agent",
-                "gen_ai.agent.name": agent,
-                "gen_ai.input.messages": messages("user", "A question?"),
-                "gen_ai.output.messages": messages("assistant", text),
-            },
-        )
+        span_id = trace_id & 0xFFFF_FFFF | 1
+        add_span(spans, trace_id, span_id, name="invoke_agent", at_ns=now, attributes=attributes)
     return request.SerializeToString()
 
 

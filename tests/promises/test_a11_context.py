@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
+from opentelemetry.trace import Tracer
 
 from agenteval_otel import monitor
 from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
@@ -31,30 +32,29 @@ class Value:
     """What a request puts into its context."""
 
 
+async def _coroutine(number: int) -> str:
+    if number % 100 == 0:
+        await asyncio.to_thread(str)
+    return f"answer {number}"
+
+
+def _stream(number: int) -> Iterator[str]:
+    yield "answer "
+    yield str(number)
+
+
 class Requests:
     """Runs requests, each with a value, a baggage entry and a span of its own, and remembers what
     they left.
     """
 
-    def __init__(self, telemetry: RecordedTelemetry, pipeline: Pipeline) -> None:
-        self.tracer = telemetry.tracer()
+    def __init__(self, tracer: Tracer, pipeline: Pipeline) -> None:
+        self.tracer = tracer
         self.alive: list[weakref.ref[Value]] = []
-        self.trace_of: dict[str, int] = {}
+        self.trace_of: dict[int, int] = {}  # by the id of the request's span
         self.sync = monitor(pipeline=pipeline, agent="sync")(lambda number: f"answer {number}")
-        self.coroutine = monitor(pipeline=pipeline, agent="coroutine")(self._answer)
-        self.stream = monitor(pipeline=pipeline, agent="stream")(self._chunks)
-
-    @staticmethod
-    async def _answer(number: int) -> str:
-        await asyncio.get_running_loop().run_in_executor(
-            None, lambda: None
-        ) if number % 100 == 0 else None
-        return f"answer {number}"
-
-    @staticmethod
-    def _chunks(number: int) -> Iterator[str]:
-        yield "answer "
-        yield str(number)
+        self.coroutine = monitor(pipeline=pipeline, agent="coroutine")(_coroutine)
+        self.stream = monitor(pipeline=pipeline, agent="stream")(_stream)
 
     def enter(self, number: int) -> Any:
         value = Value()
@@ -63,7 +63,8 @@ class Requests:
         otel_context.attach(baggage.set_baggage("request", value))
         span = self.tracer.start_span(f"request {number}")
         otel_context.attach(trace.set_span_in_context(span))
-        self.trace_of[f"{span.get_span_context().span_id:016x}"] = span.get_span_context().trace_id
+        context = span.get_span_context()
+        self.trace_of[context.span_id] = context.trace_id
         return span
 
     def serve(self, number: int) -> None:
@@ -75,6 +76,13 @@ class Requests:
         span = self.enter(number)
         assert await self.coroutine(number)
         span.end()
+
+    async def gather(self, numbers: range) -> None:
+        await asyncio.gather(*map(self.serve_in_a_loop, numbers))
+
+    def serve_all(self, numbers: range) -> None:
+        for number in numbers:
+            copy_context().run(self.serve, number)
 
 
 @pytest.fixture
@@ -90,56 +98,44 @@ def pooled(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     assert made.shutdown(10.0)
 
 
-async def _gathered(requests: Requests, numbers: range) -> None:
-    await asyncio.gather(*(requests.serve_in_a_loop(number) for number in numbers))
-
-
-def _some(requests: Requests, numbers: range) -> None:
-    for number in numbers:
-        copy_context().run(requests.serve, number)
-
-
 def test_no_value_outlives_its_request(
     telemetry: RecordedTelemetry, pooled: Pipeline, promise: Recorder
 ) -> None:
     """After a flush every value of 10,000 requests' contexts is dead, and each result belongs to
     its own request.
     """
-    requests = Requests(telemetry, pooled)
+    requests = Requests(telemetry.tracer(), pooled)
     for start in range(0, REQUESTS, BATCH):
         numbers = range(start, start + BATCH)
         if start // BATCH % 2:
-            asyncio.run(_gathered(requests, numbers))
+            asyncio.run(requests.gather(numbers))
         else:
-            together([partial(_some, requests, numbers[half::2]) for half in (0, 1)])
+            together([partial(requests.serve_all, numbers[half::2]) for half in (0, 1)])
         assert pooled.flush(30.0)
     gc.collect()
     kept = sum(reference() is not None for reference in requests.alive)
     assert kept == 0, f"{kept} of {len(requests.alive)} values are still alive"
     assert pooled.accounting.outcomes()["evaluated"] == REQUESTS
-    assert_own_traces(telemetry, requests)
+    assert_own_traces(telemetry, requests.trace_of)
     promise(
         "A11",
         figure=f"{REQUESTS} requests: {kept} values alive, 0 spans and events in another's trace",
     )
 
 
-def assert_own_traces(telemetry: RecordedTelemetry, requests: Requests) -> None:
+def assert_own_traces(telemetry: RecordedTelemetry, trace_of: dict[int, int]) -> None:
     """Every run span is a child of one request's span, every event is of that span, and none is
     missing.
     """
-    runs = telemetry.spans("evaluation ")
-    children = [
-        span for span in runs if span.parent and f"{span.parent.span_id:016x}" in requests.trace_of
-    ]
-    parents = {f"{span.parent.span_id:016x}" for span in children}
-    assert len(parents) == len(children) == REQUESTS
-    assert all(
-        span.context.trace_id == requests.trace_of[f"{span.parent.span_id:016x}"]
-        for span in children
-    )
-    in_traces = set(requests.trace_of.values())
-    assert all(span.context.trace_id in in_traces for span in runs)
+    traces, parents = set(trace_of.values()), set()
+    for span in telemetry.spans("evaluation "):
+        assert span.context.trace_id in traces
+        parent_id = span.parent.span_id if span.parent else 0
+        if parent_id in trace_of:
+            assert span.context.trace_id == trace_of[parent_id]
+            assert parent_id not in parents
+            parents.add(parent_id)
+    assert len(parents) == REQUESTS
     events = telemetry.events()
     assert len(events) == 2 * REQUESTS
-    assert all(requests.trace_of[f"{event.span_id:016x}"] == event.trace_id for event in events)
+    assert all(trace_of[event.span_id] == event.trace_id for event in events)

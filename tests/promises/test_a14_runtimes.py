@@ -67,7 +67,7 @@ SMOKE = """
         return right
 
     right = {run}
-    flush(20.0 if not hopeless else 3.0) or shutdown(2.0)
+    flush(60.0 if not hopeless else 3.0) or shutdown(2.0)
     counted = accounting()
     print("report", json.dumps({{"right": right, "saved": saved, "counted": counted}}), flush=True)
 """
@@ -105,35 +105,19 @@ NO_PROCESSES = """
         assert libc.capset(header, wanted) == 0
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 """
-GEVENT_CALLS = f"sum(item.value for item in gevent.joinall([gevent.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)]))"
-EVENTLET_CALLS = (
+GEVENT = "from gevent import monkey; monkey.patch_all(); import gevent"
+EVENTLET = "import eventlet; eventlet.monkey_patch()"
+_GEVENT_CALLS = f"sum(item.value for item in gevent.joinall([gevent.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)]))"
+_EVENTLET_CALLS = (
     f"sum(item.wait() for item in [eventlet.spawn(calls, {CALLS // 2 - 2}) for _ in range(2)])"
 )
+_GEVENT = Odd(also=_GREEN, run=_GEVENT_CALLS, needs="gevent")
+_EVENTLET = Odd(also=_GREEN, run=_EVENTLET_CALLS, needs="eventlet")
 RUNTIMES = {
-    "gevent before": Odd(
-        "from gevent import monkey; monkey.patch_all(); import gevent",
-        also=_GREEN,
-        run=GEVENT_CALLS,
-        needs="gevent",
-    ),
-    "gevent after": Odd(
-        after_import="from gevent import monkey; monkey.patch_all(); import gevent",
-        also=_GREEN,
-        run=GEVENT_CALLS,
-        needs="gevent",
-    ),
-    "eventlet before": Odd(
-        "import eventlet; eventlet.monkey_patch()",
-        also=_GREEN,
-        run=EVENTLET_CALLS,
-        needs="eventlet",
-    ),
-    "eventlet after": Odd(
-        after_import="import eventlet; eventlet.monkey_patch()",
-        also=_GREEN,
-        run=EVENTLET_CALLS,
-        needs="eventlet",
-    ),
+    "gevent before": _GEVENT._replace(first=GEVENT),
+    "gevent after": _GEVENT._replace(after_import=GEVENT),
+    "eventlet before": _EVENTLET._replace(first=EVENTLET),
+    "eventlet after": _EVENTLET._replace(after_import=EVENTLET),
     "no threads": Odd(NO_THREADS),
     "no threads after the import": Odd(before_calls=NO_THREADS),
     "no threads and no processes": Odd(NO_PROCESSES),
@@ -159,13 +143,8 @@ RUNTIMES = {
 
 
 def program_of(odd: Odd) -> str:
-    parts = {
-        name: textwrap.dedent(getattr(odd, name)).strip()
-        for name in ("after_import", "before_calls")
-    }
-    lines = textwrap.dedent(SMOKE)
-    body = lines.format(**parts, also=odd.also, run=odd.run)
-    return f"{textwrap.dedent(odd.first).strip()}\n{body}"
+    parts = {name: textwrap.dedent(part or "").strip() for name, part in odd._asdict().items()}
+    return parts["first"] + textwrap.dedent(SMOKE).format(**parts)
 
 
 def assert_whole(finished: Finished, promise: Recorder) -> None:
@@ -174,20 +153,20 @@ def assert_whole(finished: Finished, promise: Recorder) -> None:
     """
     assert finished.code == 0, finished.stderr[-3000:]
     report = json.loads(finished.lines("report")[0])
+    counted, saved = report["counted"], report["saved"]
     assert report["right"] == CALLS, finished.stderr[-3000:]
-    assert sum(report["counted"].values()) == CALLS, report
-    evaluated = report["counted"]["evaluated"]
-    assert (
-        report["saved"] == [report["saved"][0]] * evaluated if evaluated else report["saved"] == []
-    ), report
-    scored = sum(status == "scored" for status in report["saved"][0]) if evaluated else 0
+    assert sum(counted.values()) == CALLS, report
     ours = re.findall(r"^ours agenteval_otel .*", finished.stderr, re.MULTILINE)
+    evaluated = counted["evaluated"]
     promise(
         "A14",
         figure=f"{CALLS} of {CALLS} calls right and counted; {evaluated} evaluated; {len(ours)} warnings",
     )
     assert evaluated in (0, CALLS), "half of it is the worst of all"
-    assert scored in (0, 4), report["saved"][0]
+    assert len(saved) == evaluated, report
+    for statuses in saved:
+        assert statuses == saved[0]
+        assert statuses.count("scored") in (0, 4)
     assert len(ours) <= 1, ours
     assert "/agenteval_otel/" not in finished.stderr, finished.stderr[-3000:]
 
@@ -200,7 +179,7 @@ def test_the_call_is_right_and_counted(kind: str, python: str, promise: Recorder
     odd = RUNTIMES[kind]
     if odd.needs is not None and importlib.util.find_spec(odd.needs) is None:
         pytest.skip(f"needs {odd.needs}")
-    assert_whole(run_program(program_of(odd), python=python, timeout_s=90), promise)
+    assert_whole(run_program(program_of(odd), python=python, timeout_s=120), promise)
 
 
 SUB_INTERPRETER = """
@@ -229,7 +208,7 @@ def test_a_sub_interpreter_evaluates_or_refuses_the_import(
     loudly.
     """
     program = program_of(Odd("import sys; sys.path.insert(0, '')"))
-    result = run_program(SUB_INTERPRETER, kind, python=python, stdin=program, timeout_s=90)
+    result = run_program(SUB_INTERPRETER, kind, python=python, stdin=program, timeout_s=120)
     if result.lines("refused"):
         assert "ImportError" in result.lines("refused")[0]
         promise("A14", figure="isolated sub-interpreter: the import is refused before any call")
@@ -245,7 +224,7 @@ def test_without_shared_memory(promise: Recorder) -> None:
     hide = 'umount -l /dev/shm; mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"'
     assert_whole(
         run_program(
-            program_of(Odd()), before=("unshare", "-m", "sh", "-c", hide, "sh"), timeout_s=90
+            program_of(Odd()), before=("unshare", "-m", "sh", "-c", hide, "sh"), timeout_s=120
         ),
         promise,
     )

@@ -24,60 +24,89 @@ from agenteval_otel.config import SettingsError, build, load_settings
 from agenteval_otel.config.process import build_loaded
 from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.storage import OtlpStorageProvider
-from tests.config.support import written_settings
+from tests.config.support import load, written_settings
 from tests.promises.figures import Recorder
 from tests.promises.programs import together
 from tests.testing.doubles import Free, Keeping
 
-RIGHT: dict[str, Any] = {
-    "enabled": True,
-    "evaluators": [
-        "ResponseHealth",
-        {"type": "KeywordCoverage", "criterion_name": "kw", "expected_keywords": ["a", "b"], "threshold": 0.5,
-         "match_whole_word": True, "sample_rate": 1.0, "timeout_s": 2.5},
-        {"type": "RuleBased", "rules": [
-            {"criterion": "short", "type": "length", "min": 1, "max": 100},
-            {"criterion": "word", "type": "regex", "pattern": "a+", "flags": "i"},
-            {"criterion": "has", "type": "includes", "keywords": ["x"], "expectedOutcome": "any"},
-        ]},
-        {"type": "ToolUsage", "tool_data_source": "toolCalls", "zero_when_unused": False, "rules": [
-            {"criterion_name": "looked", "expected_tool_name": "find", "is_required": True, "min_calls": 1,
-             "max_calls": 3, "checked_calls": "all", "arguments_schema": {"type": "object"},
-             "argument_checks": {"q": {"type": "string", "pattern": "a+", "min_length": 1, "one_of": ["a"]},
-                                 "n": {"optional": True, "min": 1, "max": 5, "equals": 2}}},
-            {"criterion_name": "safe", "forbidden_tools": ["drop"], "sequence": ["find", "answer"]},
-        ]},
-        {"type": "ToolUse", "expectations": [{"name": "find", "min_calls": 2, "arguments_contain": "a"}]},
-        {"type": "Contains", "substrings": ["a", "b"]}, {"type": "ExactMatch", "expected": "a"},
-        {"type": "CostWithin", "max_cost_usd": 0.5}, {"type": "CompletedWithin", "limit_s": 2.5},
-        {"type": "LexicalSimilarity", "criterion_name": "wording", "algorithm": "levenshtein", "ngram_size": 2,
-         "case_sensitive": True, "normalize_whitespace": False, "source_field": "response", "unit": "utf16",
-         "reference_field": "context.expected", "max_characters": 2000, "score_cutoff": 0.2,
-         "without_reference": "skip"},
-        {"type": "Sentiment", "criterion_name": "tone", "source_text_field": "response", "output_type": "category",
-         "positive_threshold": 0.1, "negative_threshold": -0.1, "agentdock_tokens": False, "lexicon": "builtin"},
-        {"type": "NLPAccuracy", "criterion_name": "near", "similarity_threshold": 0.5, "without_reference": "skip",
-         "embedder": {"type": "hashing", "dimensions": 64, "max_characters": 1000, "gram_weight": 0.5,
-                      "frequent_weight": 0.5}},
-    ],
-    "criteria": {"set": [{"name": "kw", "weight": 2, "threshold": 0.75}, {"name": "short", "scale": "numeric"}],
-                 "default": [{"name": "response_health", "objective": 0.9, "minimum": 0, "maximum": 1}]},
-    "sampler": {"type": "first_of", "samplers": [{"type": "slow", "above_s": 0.5}, {"type": "error"},
-                                                 {"type": "ratio", "ratio": 1.0},
-                                                 {"type": "rate_limit", "max_per_s": 50}]},
-    "telemetry": {"detail": "auto", "placement": "child", "signals": ["traces"], "content": "no_content"},
-    "storage": [{"type": "otlp"}, {"type": "json_file", "path": "evaluations.jsonl"}],
-    "ground_truth": {"type": "file", "path": "rows.csv", "matching": "words", "min_words": 2, "min_share": 0.5,
-                     "timeout_s": 0.5},
-    "redactors": [{"type": "patterns", "kinds": ["secrets", "email"]}],
-    "dispatcher": {"type": "pool", "linger_s": 0.0, "max_items": 50, "concurrency": 4, "stall_s": 30.0},
-    "agent_span": "sampled",
-    "agents": {"support": {"criteria": "set", "sample_rate": 1.0, "enabled": True,
-                           "evaluators": ["ResponseHealth", {"type": "KeywordCoverage", "criterion_name": "kw",
-                                                             "expected_keywords": ["a"]}]},
-               "stream": {"sampler": {"type": "ratio", "ratio": 1.0}, "criteria": [{"name": "kw", "weight": 0}]}},
-    "profiles": {"chosen": {"sample_rate": 0.5, "agents": {"support": {"enabled": False}}}},
-}  # fmt: skip
+RIGHT = """
+enabled: true
+evaluators:
+- ResponseHealth
+- {type: KeywordCoverage, criterion_name: kw, expected_keywords: [a, b], threshold: 0.5,
+   match_whole_word: true, sample_rate: 1.0, timeout_s: 2.5}
+- type: RuleBased
+  rules:
+  - {criterion: short, type: length, min: 1, max: 100}
+  - {criterion: word, type: regex, pattern: a+, flags: i}
+  - {criterion: has, type: includes, keywords: [x], expectedOutcome: any}
+- type: ToolUsage
+  tool_data_source: toolCalls
+  zero_when_unused: false
+  rules:
+  - criterion_name: looked
+    expected_tool_name: find
+    is_required: true
+    min_calls: 1
+    max_calls: 3
+    checked_calls: all
+    arguments_schema: {type: object}
+    argument_checks:
+      q: {type: string, pattern: a+, min_length: 1, one_of: [a]}
+      n: {optional: true, min: 1, max: 5, equals: 2}
+  - {criterion_name: safe, forbidden_tools: [drop], sequence: [find, answer]}
+- {type: ToolUse, expectations: [{name: find, min_calls: 2, arguments_contain: a}]}
+- {type: Contains, substrings: [a, b]}
+- {type: ExactMatch, expected: a}
+- {type: CostWithin, max_cost_usd: 0.5}
+- {type: CompletedWithin, limit_s: 2.5}
+- {type: LexicalSimilarity, criterion_name: wording, algorithm: levenshtein, ngram_size: 2,
+   case_sensitive: true, normalize_whitespace: false, source_field: response, unit: utf16,
+   reference_field: context.expected, max_characters: 2000, score_cutoff: 0.2,
+   without_reference: skip}
+- {type: Sentiment, criterion_name: tone, source_text_field: response, output_type: category,
+   positive_threshold: 0.1, negative_threshold: -0.1, agentdock_tokens: false, lexicon: builtin}
+- type: NLPAccuracy
+  criterion_name: near
+  similarity_threshold: 0.5
+  without_reference: skip
+  embedder: {type: hashing, dimensions: 64, max_characters: 1000, gram_weight: 0.5,
+             frequent_weight: 0.5}
+criteria:
+  set:
+  - {name: kw, weight: 2, threshold: 0.75}
+  - {name: short, scale: numeric}
+  default:
+  - {name: response_health, objective: 0.9, minimum: 0, maximum: 1}
+sampler:
+  type: first_of
+  samplers:
+  - {type: slow, above_s: 0.5}
+  - {type: error}
+  - {type: ratio, ratio: 1.0}
+  - {type: rate_limit, max_per_s: 50}
+telemetry: {detail: auto, placement: child, signals: [traces], content: no_content}
+storage:
+- {type: otlp}
+- {type: json_file, path: evaluations.jsonl}
+ground_truth: {type: file, path: rows.csv, matching: words, min_words: 2, min_share: 0.5,
+               timeout_s: 0.5}
+redactors: [{type: patterns, kinds: [secrets, email]}]
+dispatcher: {type: pool, linger_s: 0.0, max_items: 50, concurrency: 4, stall_s: 30.0}
+agent_span: sampled
+agents:
+  support:
+    criteria: set
+    sample_rate: 1.0
+    enabled: true
+    evaluators:
+    - ResponseHealth
+    - {type: KeywordCoverage, criterion_name: kw, expected_keywords: [a]}
+  stream: {sampler: {type: ratio, ratio: 1.0}, criteria: [{name: kw, weight: 0}]}
+profiles:
+  chosen: {sample_rate: 0.5, agents: {support: {enabled: false}}}
+"""
+DOCUMENT: dict[str, Any] = yaml.safe_load(RIGHT)
 WORDS = [
     "type", "evaluators", "ratio", "pool", "linger_s", "stall_s", "max_items", "concurrency", "max_bytes", "timeout_s",
     "weight", "headers", "path", "clock", "stream", "function", "tracer_provider", "fingerprint", "model_config",
@@ -146,46 +175,46 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    inside = (
-        value.items()
-        if isinstance(value, dict)
-        else enumerate(value)
-        if isinstance(value, list)
-        else ()
-    )
-    return [entry for key, item in inside for entry in [(*path, key), *places(item, (*path, key))]]
-
-
-def at(document: Any, path: tuple[Any, ...]) -> Any:
-    for key in path:
-        document = document[key]
-    return document
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every value inside, as the dictionary or list that holds it and its key there."""
+    if isinstance(value, dict):
+        keys = list(value)
+    elif isinstance(value, list):
+        keys = list(range(len(value)))
+    else:
+        return []
+    found = [(value, key) for key in keys]
+    for key in keys:
+        found += places(value[key])
+    return found
 
 
 @st.composite
 def mutated(draw: st.DrawFn) -> dict[str, Any]:
-    document = copy.deepcopy(RIGHT)
+    document = copy.deepcopy(DOCUMENT)
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 4]))):
-        if paths := places(document):
-            path = draw(st.sampled_from(paths))
-            _mutate(draw, document, at(document, path[:-1]), path[-1])
+        if document:
+            _mutate(draw, document)
     return document
 
 
-def _mutate(draw: st.DrawFn, document: Any, holder: Any, key: Any) -> None:
+def _mutate(draw: st.DrawFn, document: dict[str, Any]) -> None:
+    everywhere = places(document)
+    index = st.integers(0, len(everywhere) - 1)
+    holder, key = everywhere[draw(index)]
+    other, place = everywhere[draw(index)]
     value = holder[key]
-    replacements: dict[str, Callable[[], Any]] = {
-        "junk": lambda: draw(JUNK),
-        "scalar": lambda: draw(SCALARS),
-        "nudge": lambda: draw(_NUDGES.get(type(value), SCALARS)),  # to what may still be right
-        "wrap": lambda: draw(st.sampled_from([[value], {"type": value}, {"a": value}])),
-        "move": lambda: copy.deepcopy(at(document, draw(st.sampled_from(places(document))))),
+    replacements = {
+        "junk": JUNK,
+        "scalar": SCALARS,
+        "nudge": _NUDGES.get(type(value), SCALARS),  # to what may still be right
+        "wrap": st.sampled_from([[value], {"type": value}, {"a": value}]),
+        "move": st.just(other[place]),
     }
     others = ["drop", "rename", "add"] if isinstance(holder, dict) else ["drop", "repeat"]
     deed = draw(st.sampled_from([*replacements, "nudge", "nudge", *others]))
     if deed in replacements:
-        holder[key] = replacements[deed]()
+        holder[key] = copy.deepcopy(draw(replacements[deed]))
     elif deed == "drop":
         del holder[key]
     elif deed == "rename":
@@ -276,9 +305,7 @@ def test_the_document_that_is_mutated_is_right(tmp_path: Path) -> None:
     """Without a mutation everything is evaluated: what the mutations begin with is not refused for
     another reason.
     """
-    file = tmp_path / "settings.yaml"
-    file.write_text(yaml.safe_dump(RIGHT))
-    made = build(load_settings(file).settings)
+    made = build(load(tmp_path, RIGHT).settings)
     calls = call_all(made)
     assert made.flush(60)
     assert made.accounting.outcomes()["evaluated"] == calls
@@ -286,7 +313,7 @@ def test_the_document_that_is_mutated_is_right(tmp_path: Path) -> None:
     made.shutdown(5.0)
 
 
-RELOADERS, CALLERS, ROUNDS = 8, 4, 15
+RELOADERS, ROUNDS = 8, 15
 TEXTS_IN_TURN = [
     "sample_rate: 1.0", "sample_rate: 0.0", "enabled: false", "sampel_rate: 1", "agents: {a: {enabled: false}}", "",
     "sample_rate: 1.0\nagents: {a: {criteria: [{name: fixed, threshold: 0.9}]}}", None, "a: [",
@@ -300,33 +327,30 @@ def test_reloading_under_load_from_many_threads(tmp_path: Path) -> None:
     file = written_settings(tmp_path, "sample_rate: 1.0")
     configure(file, storage=[Keeping()], evaluators=[Free()], redactors=[])
     handlers = [monitor(agent=name)(str.upper) for name in ("a", "b")]
-    reloads, calls, pause = itertools.count(), itertools.count(), threading.Event()
-    done = threading.Event()
+    calls, done = itertools.count(), threading.Event()
+    all_reloaded = threading.Barrier(RELOADERS, action=done.set)
 
     def call(handler: Callable[[str], str]) -> None:
-        while not done.is_set():
+        while not done.wait(0.001):  # so many that they can be evaluated on a busy machine
             assert handler("x") == "X"
             next(calls)
 
     def reload_often() -> None:
         for _ in range(ROUNDS):
             reload()
-            if next(reloads) == RELOADERS * ROUNDS - 1:
-                done.set()
+        all_reloaded.wait(60)
 
     def rewrite() -> None:
         for text in itertools.cycle(TEXTS_IN_TURN):
             if text is None:
                 file.unlink(missing_ok=True)
             else:
-                file.with_name("next.yaml").write_text(text)
-                file.with_name("next.yaml").replace(file)
-            if done.is_set():
+                written_settings(tmp_path, text, name="next.yaml").replace(file)
+            if done.wait(0.005):
                 return
-            pause.wait(0.005)
 
-    callers = [partial(call, handlers[number % 2]) for number in range(CALLERS)]
-    together([*callers, *[reload_often] * RELOADERS, rewrite])
+    callers = [partial(call, handler) for handler in handlers]
+    together([*callers, *callers, *[reload_often] * RELOADERS, rewrite])
     written_settings(tmp_path, "sample_rate: 1.0")
     assert reload()
     handlers[0]("x")

@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 import os
 import statistics
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
+from tests.promises.figures import Recorder
 from tests.promises.programs import run_program
 
 LONG_S = float(os.environ.get("AGENTEVAL_A17_SECONDS", "600"))
@@ -208,15 +209,18 @@ class Slope(NamedTuple):
 
     @classmethod
     def of(cls, times: Sequence[float], values: Sequence[float]) -> Slope:
-        size = max(1, len(times) // BLOCKS)
-        blocks = [slice(start, start + size) for start in range(0, len(times) - size + 1, size)]
-        xs, ys = (
-            [statistics.fmean(series[block]) for block in blocks] for series in (times, values)
-        )
+        xs, ys = _means(times), _means(values)
         value, start = statistics.linear_regression(xs, ys)
         off = sum((y - start - value * x) ** 2 for x, y in zip(xs, ys, strict=True))
         error = math.sqrt(off / max(1, len(xs) - 2) / (statistics.pvariance(xs) * len(xs)))
         return cls(value, value + 2.2 * error)
+
+
+def _means(series: Sequence[float]) -> list[float]:
+    """Return the mean of each block."""
+    size = max(1, len(series) // BLOCKS)
+    starts = range(0, len(series) - size + 1, size)
+    return [statistics.fmean(series[start : start + size]) for start in starts]
 
 
 def warm(held: list[list[float]], seconds: float) -> list[list[float]]:
@@ -230,45 +234,31 @@ def warm(held: list[list[float]], seconds: float) -> list[list[float]]:
     return by_evaluations if len(by_evaluations) >= BLOCKS else by_time[len(by_time) // 2 :]
 
 
-class Soak:
-    def __init__(self, seconds: float) -> None:
-        self.report = run_program(PROGRAM, str(seconds), timeout_s=3 * seconds + 240).report()
-        samples = self.report["samples"]
-        self.threads, self.descriptors = (
-            [row[at] for row in samples[int(len(samples) * WARM_UP) :]] for at in (0, 1)
-        )
-        held = warm(self.report["held"], seconds)
-        times = [at_s / 60 for at_s, _, _ in held]
-        self.memory = Slope.of(times, [size / 2**20 for _, size, _ in held])
-        grown = self.report["grown"] - MEMOS - self.report["queue"]["bytes"]
-        self.bytes_an_evaluation = max(0, grown) / max(1, self.report["evaluations"])
+def growth_of(held: list[list[float]], seconds: float) -> Slope:
+    """Return how the memory grows, in MB a minute."""
+    samples = warm(held, seconds)
+    minutes = [at_s / 60 for at_s, _, _ in samples]
+    return Slope.of(minutes, [size / 2**20 for _, size, _ in samples])
 
-    def check_rest(self) -> None:
-        """Threads and descriptors stay; every call and every result is accounted for."""
-        half = len(self.threads) // 2
-        assert max(self.threads[half:]) <= max(self.threads[:half]) + 1
-        assert max(self.descriptors[half:]) <= max(self.descriptors[:half]) + 1
-        outcomes, results, failures = (
-            self.report[name] for name in ("outcomes", "results", "failures")
-        )
-        pending = self.report["queue"]["size"]  # of a machine that had no time for us
-        assert sum(outcomes.values()) + pending == self.report["calls"], (outcomes, pending)
-        assert sum(results.values()) == 3 * outcomes["evaluated"], (results, outcomes)
-        assert min(results["scored"], results["failed"]) > 0
-        # A thread that a busy machine held is replaced, and what it was saving counts as not saved
-        # in either storage.
-        held, unsaved = failures.pop("background_thread", 0), failures.pop("storage:json_file", 0)
-        assert bool(held) >= bool(unsaved)
-        assert failures == {"storage:faulty": self.report["unsaved"] + unsaved}
 
-    def figure(self, seconds: float) -> str:
-        report = self.report
-        return (
-            f"{seconds:g} s, {report['calls_s']:.0f} calls/s of which {report['outcomes']['evaluated']} evaluated, "
-            f"{report['busy']:.0%} of a core: memory {self.memory.value:+.2f} MB/min (upper {self.memory.upper:+.2f}), "
-            f"{self.bytes_an_evaluation:.1f} bytes/evaluation, threads <= {max(self.threads)}, "
-            f"descriptors <= {max(self.descriptors)}, accounting exact"
-        )
+def assert_constant(counts: Sequence[int]) -> None:
+    """In its second half the load has no more of them than in its first."""
+    half = len(counts) // 2
+    assert max(counts[half:]) <= max(counts[:half]) + 1
+
+
+def assert_accounted(report: dict[str, Any]) -> None:
+    """Every call and every result is accounted for."""
+    outcomes, results, failures = report["outcomes"], report["results"], report["failures"]
+    pending = report["queue"]["size"]  # of a machine that had no time for us
+    assert sum(outcomes.values()) + pending == report["calls"], (outcomes, pending)
+    assert sum(results.values()) == 3 * outcomes["evaluated"], (results, outcomes)
+    assert min(results["scored"], results["failed"]) > 0
+    # A thread that a busy machine held is replaced, and what it was saving counts as not saved
+    # in either storage.
+    held, unsaved = failures.pop("background_thread", 0), failures.pop("storage:json_file", 0)
+    assert bool(held) >= bool(unsaved)
+    assert failures == {"storage:faulty": report["unsaved"] + unsaved}
 
 
 @pytest.mark.parametrize(
@@ -279,13 +269,26 @@ class Soak:
     ],
 )
 def test_nothing_grows(
-    seconds: float, mb_a_minute: float, bytes_an_evaluation: float, promise: Callable[..., None]
+    seconds: float, mb_a_minute: float, bytes_an_evaluation: float, promise: Recorder
 ) -> None:
     """Twenty seconds, and in the long form ten minutes (or `AGENTEVAL_A17_SECONDS`), leave nothing
     behind.
     """
-    soak = Soak(seconds)
-    promise("A17", figure=soak.figure(seconds))
-    soak.check_rest()
-    assert soak.memory.upper <= mb_a_minute, soak.report["held"]
-    assert soak.bytes_an_evaluation <= bytes_an_evaluation, soak.report["places"]
+    report = run_program(PROGRAM, str(seconds), timeout_s=3 * seconds + 240).report()
+    samples = report["samples"]
+    threads, descriptors = zip(*samples[int(len(samples) * WARM_UP) :], strict=True)
+    memory = growth_of(report["held"], seconds)
+    grown = max(0, report["grown"] - MEMOS - report["queue"]["bytes"])
+    left_bytes = grown / max(1, report["evaluations"])
+    promise(
+        "A17",
+        figure=f"{seconds:g} s, {report['calls_s']:.0f} calls/s of which {report['outcomes']['evaluated']} evaluated, "
+        f"{report['busy']:.0%} of a core: memory {memory.value:+.2f} MB/min (upper {memory.upper:+.2f}), "
+        f"{left_bytes:.1f} bytes/evaluation, threads <= {max(threads)}, "
+        f"descriptors <= {max(descriptors)}, accounting exact",
+    )
+    assert_constant(threads)
+    assert_constant(descriptors)
+    assert_accounted(report)
+    assert memory.upper <= mb_a_minute, report["held"]
+    assert left_bytes <= bytes_an_evaluation, report["places"]

@@ -48,17 +48,18 @@ class Database:
     """A database whose connections are slow to get, and which thread asked it for what."""
 
     def __init__(self, path: Path) -> None:
+        self.foreign: list[str] = []
         self.engine = create_engine(f"sqlite:///{path}", connect_args={"check_same_thread": False})
         Base.metadata.create_all(self.engine)
         sqlmodel.SQLModel.metadata.create_all(self.engine, tables=[Message.__table__])  # type: ignore[attr-defined]
-        self.foreign: list[str] = []
-        self._host = threading.get_ident()
-        event.listen(self.engine, "checkout", lambda *_: threading.Event().wait(CHECKOUT_S))
-        event.listen(self.engine, "before_cursor_execute", self._note)
+        host = threading.get_ident()
 
-    def _note(self, connection: Any, cursor: Any, statement: str, *_: Any) -> None:
-        if threading.get_ident() != self._host:
-            self.foreign.append(statement)
+        def note(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+            if threading.get_ident() != host:
+                self.foreign.append(statement)
+
+        event.listen(self.engine, "checkout", lambda *_: threading.Event().wait(CHECKOUT_S))
+        event.listen(self.engine, "before_cursor_execute", note)
 
 
 @pytest.fixture
@@ -75,11 +76,8 @@ def pipeline() -> Iterator[Pipeline]:
     assert made.shutdown(20.0)
 
 
-FORMS: dict[str, Callable[[Any], Any]] = {"alone": lambda row: row, "in a list": lambda row: [row]}
-
-
 @pytest.mark.parametrize("kind", [Row, Message])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["alone", "in a list"])
 def test_mapped_rows_are_never_fetched(
     kind: Any, form: str, database: Database, pipeline: Pipeline, promise: Recorder
 ) -> None:
@@ -87,21 +85,23 @@ def test_mapped_rows_are_never_fetched(
     transaction.
     """
 
-    @monitor(pipeline=pipeline)
-    def handler(prompt: Any, session: Session) -> Any:
-        row = kind(content="said")
+    def store(session: Session, content: str) -> Any:
+        row = kind(content=content)
         session.add(row)
         session.commit()  # expires every field
-        return FORMS[form](row)
+        return row
+
+    @monitor(pipeline=pipeline)
+    def handler(prompt: Any, session: Session) -> Any:
+        row = store(session, "said")
+        return row if form == "alone" else [row]
 
     for number in range(REQUESTS):
         with Session(database.engine) as session:
-            earlier = kind(content=f"question {number}")
-            session.add(earlier)
-            session.commit()
-            answer = handler(earlier, session)
+            answer = handler(store(session, f"question {number}"), session)
             if number % 4:
-                assert (answer if form == "alone" else answer[0]).content == "said"
+                row = answer if form == "alone" else answer[0]
+                assert row.content == "said"
             else:
                 assert pipeline.flush(20.0)
                 assert not session.in_transaction()
@@ -165,10 +165,34 @@ class LazyTrap(Trap):
         pass
 
 
+def _argument(prompt: Any) -> str:
+    return "ok"
+
+
+def _chunk(value: Any) -> Iterator[Any]:
+    yield "ok"
+    yield value
+
+
+def _fact(value: Any) -> str:
+    annotate(metadata={"x": value}, context=[value], model=value)
+    return "ok"
+
+
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "answer": lambda value: value,
+    "list": lambda value: ["ok", value],
+    "dictionary": lambda value: {"answer": "ok", "docs": value},
+    "tuple": lambda value: ("ok", (value,)),
+    "key": lambda value: {"answer": "ok", value: 1},
+    "argument": _argument,
+    "chunk": _chunk,
+    "fact": _fact,
+}
+
+
 @pytest.mark.parametrize("make", [Trap, LazyTrap])
-@pytest.mark.parametrize(
-    "place", ["answer", "list", "dictionary", "tuple", "argument", "chunk", "fact", "key"]
-)
+@pytest.mark.parametrize("place", PLACES)
 def test_no_method_of_an_unknown_object_runs(make: Callable[[], Any], place: str) -> None:
     """No property, descriptor or special method of an object that we do not know runs, wherever it
     stands.
@@ -176,36 +200,10 @@ def test_no_method_of_an_unknown_object_runs(make: Callable[[], Any], place: str
     seen, value = Seen(), make()
     type.__setattr__(Trap, "__hash__", object.__hash__ if place == "key" else trap("hash"))
     CALLED.clear()
-    answers: dict[str, Any] = {
-        "answer": lambda: value,
-        "list": lambda: ["ok", value],
-        "dictionary": lambda: {"answer": "ok", "docs": value},
-        "tuple": lambda: ("ok", (value,)),
-        "key": lambda: {"answer": "ok", value: 1},
-    }
-
-    @seen.monitor
-    def handler(prompt: Any, history: Any = None, system: Any = None) -> Any:
-        annotate(
-            **(
-                {"metadata": {"x": value}, "context": [value], "model": value}
-                if place == "fact"
-                else {}
-            )
-        )
-        return answers.get(place, lambda: "ok")()
-
-    @seen.monitor
-    def stream(prompt: Any) -> Any:
-        yield "ok"
-        yield value
-
-    if place == "argument":
-        handler(value, [value], value)
-    elif place == "chunk":
-        assert len(list(stream("asked"))) == 2
-    else:
-        handler("asked")
+    handler = seen.monitor(PLACES[place])
+    answer = handler(value)
+    if place == "chunk":
+        assert len(list(answer)) == 2
     assert seen.pipeline.flush(5.0)
     assert CALLED == []
     assert sum(seen.outcomes.values()) == 1

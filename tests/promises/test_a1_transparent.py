@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from contextvars import Context
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -23,7 +24,6 @@ from agenteval_otel.engine.pipeline import InlineDispatcher
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation import scope as scopes
 from agenteval_otel.runtime.memory import MEMORY
-from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
 from tests.promises.figures import Recorder
@@ -86,74 +86,45 @@ class Rig:
     """One set of handlers in every shape on one pipeline, and the script that they follow."""
 
     def __init__(self, telemetry: RecordedTelemetry, situation: str) -> None:
-        self.telemetry, self.situation = telemetry, situation
+        self.tracer = telemetry.tracer()
+        self.situation = situation
         self.evaluates = situation in NOT_MET
         unsampled = situation.startswith("not sampled")
+        if situation == "span ends late":
+            # On the background thread, with the SDK's own batch processor.
+            telemetry.tracer_provider = TracerProvider(shutdown_on_exit=False)
+            exporter = InMemorySpanExporter()
+            telemetry.tracer_provider.add_span_processor(BatchSpanProcessor(exporter))
         self.pipeline = pipeline_with(
             sampler=AskedRatio(ratio=0.0 if unsampled else 1.0),
             evaluators=(ResponseHealth(),),
-            storage=(self._emitting(), KeptResults()),
+            storage=(telemetry.storage(), KeptResults()),
             dispatcher=InlineDispatcher(),
             enabled=situation != "disabled",
             agent_span="always" if unsampled else "sampled",
         )
         if situation == "span ends late":
-            self.pipeline.late_spans, self.pipeline.load_shedder.keep = True, 0.9
+            self.pipeline.late_spans = True
+            self.pipeline.load_shedder.keep = 0.9
         self.script = Script()
         self.handlers = {
             shape: monitor(pipeline=self.pipeline, agent=shape)(make(self.script))
             for shape, make in SHAPES.items()
         }
-        self.outer = monitor(pipeline=self.pipeline, agent="outer", sample_rate=1.0)(
-            lambda work, shape: work(shape)
-        )
-        self.calls = 0
+        self.call = self._drive
+        self.calls = 1  # to a case
+        if situation == "not sampled in a handler":
+            self.call = monitor(pipeline=self.pipeline, agent="outer", sample_rate=1.0)(self._drive)
+            self.calls = 2
 
-    def _emitting(self) -> OtlpStorageProvider:
-        """Telemetry; with the SDK's own batch processor where the agent span is to end on the
-        background thread.
-        """
-        if self.situation != "span ends late":
-            return self.telemetry.storage()
-        provider = TracerProvider(shutdown_on_exit=False)
-        provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
-        return OtlpStorageProvider(
-            tracer_provider=provider,
-            logger_provider=self.telemetry.logger_provider,
-            meter_provider=self.telemetry.meter_provider,
-        )
-
-    def close(self) -> None:
-        if self.situation == "span ends late":
-            self.pipeline.providers[0].tracer_provider.shutdown()
-
-    def run(
-        self,
-        faults: Faults,
-        shape: str,
-        error: type[BaseException] | None,
-        seam: tuple[Seam, type[Exception]],
-    ) -> str | None:
-        self.script.answer, self.script.error = (
-            (answer := [object()]),
-            (raised := error() if error else None),
-        )
-        start_span = self.telemetry.tracer().start_as_current_span
-        with (
-            start_span("host", record_exception=False)
-            if self.situation == "in a trace"
-            else nullcontext()
-        ):
-            faults.arm(*seam)
-            try:
-                ended = (
-                    self.outer(self._drive, shape)
-                    if "in a handler" in self.situation
-                    else self._drive(shape)
-                )
-            finally:
-                faults.disarm()
-        self.calls += 2 if "in a handler" in self.situation else 1
+    def run(self, shape: str, error: type[BaseException] | None, faults: Any) -> str | None:
+        """Have a handler answer, or raise the error, under faults; gives what is wrong with its end."""
+        answer = self.script.answer = [object()]
+        raised = self.script.error = error() if error else None
+        in_a_trace = self.situation == "in a trace"
+        host = self.tracer.start_as_current_span("host", record_exception=False)
+        with host if in_a_trace else nullcontext(), faults:
+            ended = self.call(shape)
         return end_of(ended, answer, raised)
 
     def _drive(self, shape: str) -> Ended:
@@ -171,29 +142,24 @@ def faults() -> Iterator[Faults]:
 
 @pytest.mark.parametrize("situation", SITUATIONS)
 def test_no_failing_seam_reaches_the_caller(
-    faults: Faults,
-    telemetry: RecordedTelemetry,
-    situation: str,
-    promise: Recorder,
-    request: pytest.FixtureRequest,
+    faults: Faults, telemetry: RecordedTelemetry, situation: str, promise: Recorder
 ) -> None:
     """Whatever seam raises whatever error, each shape of handler ends as it would alone, and is
     counted once.
     """
     rig = Rig(telemetry, situation)
-    request.addfinalizer(rig.close)
     faults.reached.clear()
     reserved = MEMORY.open_spans.used_bytes
     seams = (*CALLER_SEAMS, *(BACKGROUND_SEAMS if rig.evaluates else ()), *COUNTING_SEAMS)
     wrong: Counter[str] = Counter()
     cases = list(itertools.product(seams, SEAM_ERRORS, SHAPES, (None, *HOST_ERRORS)))
     for seam, error, shape, host_error in cases:
-        counted, calls = rig.counted(), rig.calls
+        before = rig.counted()
         # An own context for each case: a scope that could not be left stays in it.
-        problem = Context().run(rig.run, faults, shape, host_error, (seam, error))
-        gained, made = rig.counted() - counted, rig.calls - calls
-        if gained > made or (gained < made and seam not in COUNTING_SEAMS):
-            problem = problem or f"{made} calls, {gained} outcomes"
+        problem = Context().run(rig.run, shape, host_error, faults.armed(seam, error))
+        gained = rig.counted() - before
+        if gained > rig.calls or (gained < rig.calls and seam not in COUNTING_SEAMS):
+            problem = problem or f"{rig.calls} calls, {gained} outcomes"
         if problem:
             wrong[f"{seam.name}: {problem} ({shape}, {error.__name__})"] += 1
     assert not wrong, wrong.most_common(20)
@@ -219,25 +185,23 @@ def test_protocols_are_those_of_the_handler(
     """
     rig, dice = Rig(telemetry, situation), random.Random(f"{shape} {situation}")
     plain, monitored = PROTOCOLS[shape], monitor(pipeline=rig.pipeline)(PROTOCOLS[shape])
-    ignored: list[str] = []
+    ignored: Counter[str] = Counter()
     monkeypatch.setattr(
-        sys, "unraisablehook", lambda failed: ignored.append(repr(failed.exc_value))
+        sys, "unraisablehook", lambda failed: ignored.update([repr(failed.exc_value)])
     )
     programs = [random_program(dice) for _ in range(PROTOCOL_CASES)]
     expected = [walk(plain, program) for program in programs]
     gc.collect()
-    ignored_of_handler, ignored = Counter(ignored), []
+    ignored_of_handler = ignored.copy()
+    ignored.clear()
     nothing = Seam("nothing", None, "")
     for case, program in enumerate(programs):
         seam = dice.choice((nothing, *CALLER_SEAMS))
         before = rig.counted()
-        faults.arm(seam, dice.choice(SEAM_ERRORS))
-        try:
+        with faults.armed(seam, dice.choice(SEAM_ERRORS)):
             seen = Context().run(walk, monitored, program)
-        finally:
-            faults.disarm()
         assert seen == expected[case], f"case {case} with {seam.name} broken: {program}"
         assert rig.counted() - before <= 1
     gc.collect()
-    assert Counter(ignored) == ignored_of_handler
+    assert ignored == ignored_of_handler
     promise("A1", figure=f"{PROTOCOL_CASES} sequences of sends, throws and closes, 0 differences")

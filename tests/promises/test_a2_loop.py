@@ -93,54 +93,53 @@ class Measured(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        return (
-            f"loop lag p50/p99/max {self.child.p50:.2f}/{self.child.p99:.1f}/{self.child.max:.0f} ms, idle "
-            f"{self.idle.p50:.2f}/{self.idle.p99:.1f}/{self.idle.max:.0f} ms, the same on threads "
-            f"{self.threads.p50:.1f}/{self.threads.p99:.0f}/{self.threads.max:.0f} ms"
-        )
+        idle, child, threads = map(_in_words, self)
+        return f"loop lag p50/p99/max {child} ms, idle {idle} ms, the same on threads {threads} ms"
 
 
-def measure(seconds: float, is_kept: Callable[[Measured], bool], promise: Recorder) -> None:
-    """A machine that is busy with other things may spoil a measurement: the third one counts in any
+def _in_words(lags: Lags) -> str:
+    return f"{lags.p50:.2f}/{lags.p99:.1f}/{lags.max:.0f}"
+
+
+def is_little(lag: Measured) -> bool:
+    """Tell whether evaluators add little, where the same work on threads adds much.
+
+    Where other programs make the idle loop late too, the threads are the measure.
+    """
+    idle, child, threads = lag
+    p99 = max(P99_MS, (threads.p99 - idle.p99) / 3)
+    p50 = max(1.0, (threads.p50 - idle.p50) / 3)
+    return child.p99 - idle.p99 <= p99 and child.p50 - idle.p50 <= p50
+
+
+def is_as_idle(lag: Measured) -> bool:
+    """Tell whether p99 is idle + 5 ms at most, the maximum 50 ms or idle's, the median idle + 0.1 ms."""
+    idle, child, _ = lag
+    return (
+        child.p50 - idle.p50 <= P50_MS
+        and child.p99 - idle.p99 <= P99_MS
+        # A machine that stalls an idle process stalls this one too.
+        and child.max <= max(MAX_MS, idle.max)
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_kept"),
+    [(SHORT_S, is_little), pytest.param(FULL_S, is_as_idle, marks=pytest.mark.full)],
+)
+def test_evaluators_that_compute_are_not_felt(
+    seconds: float, is_kept: Callable[[Measured], bool], promise: Recorder
+) -> None:
+    """Four evaluators at full load hardly add to the lag of the host's event loop.
+
+    A machine that is busy with other things may spoil a measurement: the third one counts in any
     case.
     """
     for _ in range(ATTEMPTS):
         report = run_program(PROGRAM, str(seconds), timeout_s=60 + 10 * seconds).report()
         assert report["evaluated"] >= 10, "a load that does not compute proves nothing"
-        result = Measured(*(Lags(*report[name]) for name in ("idle", "child", "threads")))
-        if is_kept(result):
+        lag = Measured(*(Lags(*report[name]) for name in ("idle", "child", "threads")))
+        if is_kept(lag):
             break
-    promise("A2", figure=result.in_words)
-    assert is_kept(result), result.in_words
-
-
-def test_evaluators_that_compute_are_not_felt(promise: Recorder) -> None:
-    """Four evaluators at full load add little to the loop's lag, where the same work on threads
-    adds much.
-    """
-
-    def is_kept(result: Measured) -> bool:
-        # Where other programs make the idle loop late too, the threads are the measure.
-        idle, child, threads = result
-        p99, p50 = max(P99_MS, (threads.p99 - idle.p99) / 3), max(1.0, (threads.p50 - idle.p50) / 3)
-        return child.p99 - idle.p99 <= p99 and child.p50 - idle.p50 <= p50
-
-    measure(SHORT_S, is_kept, promise)
-
-
-@pytest.mark.full
-def test_the_loops_lag_is_that_of_an_idle_process(promise: Recorder) -> None:
-    """At full load the lag's p99 is idle + 5 ms at most, its maximum 50 ms or idle's, its median
-    idle + 0.1 ms.
-    """
-
-    def is_kept(result: Measured) -> bool:
-        idle, child, _ = result
-        return (
-            child.p50 - idle.p50 <= P50_MS
-            and child.p99 - idle.p99 <= P99_MS
-            # A machine that stalls an idle process stalls this one too.
-            and child.max <= max(MAX_MS, idle.max)
-        )
-
-    measure(FULL_S, is_kept, promise)
+    promise("A2", figure=lag.in_words)
+    assert is_kept(lag), lag.in_words

@@ -41,6 +41,17 @@ LARGE: dict[str, Any] = {
 }
 
 
+def _stream(value: Any) -> Iterator[Any]:
+    yield value
+
+
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "answer": lambda answer: answer,
+    "prompt": lambda prompt: "short",
+    "streamed": _stream,
+}
+
+
 async def hangs(value: Any) -> bool:
     await asyncio.Event().wait()
     return True
@@ -52,7 +63,7 @@ async def answers(value: Any) -> bool:
 
 def judged_by(judge: Any, telemetry: RecordedTelemetry, **dispatcher: Any) -> Pipeline:
     return pipeline_of(
-        Func.of(judge),
+        Func.of(judge, timeout_s=3600.0),  # a judge that is given up makes room
         storage=(telemetry.storage(),),
         dispatcher=PoolDispatcher(**dispatcher),
         sheds=False,
@@ -67,15 +78,6 @@ def hung(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
     for _ in range(8):
         warm()
     assert not made.flush(0.2), "from now on the worker waits and does not compete"
-    yield made
-    made.shutdown(0.1)
-
-
-@pytest.fixture
-def full(telemetry: RecordedTelemetry) -> Iterator[Pipeline]:
-    """One whose queue is full."""
-    made = judged_by(hangs, telemetry, max_items=1)
-    monitor(pipeline=made)(lambda: "fills it")()
     yield made
     made.shutdown(0.1)
 
@@ -100,19 +102,20 @@ def medians(
 
 
 @pytest.mark.parametrize("kind", LARGE)
-@pytest.mark.parametrize("place", ["answer", "prompt", "streamed"])
+@pytest.mark.parametrize("place", PLACES)
 def test_the_price_of_a_call_does_not_grow_with_its_payload(
     hung: Pipeline, place: str, kind: str, promise: Recorder
 ) -> None:
     """A call with megabytes costs about as much as one with a kilobyte of the same build."""
     large = LARGE[kind]
     small = TEXT if isinstance(large, str | bytes) else SMALL
-    identity = monitor(pipeline=hung)(lambda answer: answer)
-    prompt = monitor(pipeline=hung)(lambda prompt: "short")
-    stream = monitor(pipeline=hung)(_stream)
-    run = {"answer": identity, "prompt": prompt, "streamed": lambda value: list(stream(value))}[
-        place
-    ]
+    monitored = monitor(pipeline=hung)(PLACES[place])
+
+    def run(value: Any) -> None:
+        answer = monitored(value)
+        if place == "streamed":
+            list(answer)
+
     # By the thread's own time: the queue behind it reads megabytes, and on a busy machine the caller
     # waits for the interpreter meanwhile.
     cheap, expensive = medians(lambda: run(small), lambda: run(large), clock=time.thread_time)
@@ -125,34 +128,22 @@ def test_the_price_of_a_call_does_not_grow_with_its_payload(
     )
 
 
-def _stream(value: Any) -> Iterator[Any]:
-    yield value
-
-
-def test_a_full_queue_costs_no_more_than_one_with_room(
-    hung: Pipeline, full: Pipeline, promise: Recorder
-) -> None:
-    """Dropping is not dearer than taking."""
-    taken, dropped = (monitor(pipeline=pipeline)(lambda: TEXT) for pipeline in (hung, full))
-    with_room, without = medians(taken, dropped)
-    promise(
-        "A4", figure=f"queue full: p50 {without * 1e6:.1f} us, with room {with_room * 1e6:.1f} us"
-    )
-    assert full.accounting.outcomes()["dropped_queue_full"] == ROUNDS * CALLS
-    assert without <= 3 * with_room
-
-
-def test_a_hung_judge_costs_the_caller_nothing(
+def test_what_hangs_behind_a_call_does_not_make_it_dearer(
     hung: Pipeline, telemetry: RecordedTelemetry, promise: Recorder
 ) -> None:
-    """Calls are as cheap behind a judge that hangs as behind one that answers."""
+    """A call costs the same behind a judge that hangs as behind one that answers, and one that a
+    full queue drops is not dearer than one that is taken.
+    """
+    full = judged_by(hangs, telemetry, max_items=1)
+    monitor(pipeline=full)(lambda: "fills it")()
     quick = judged_by(answers, telemetry, max_items=1_000_000)
-    free, stuck = medians(
-        monitor(pipeline=quick)(lambda: TEXT),
-        monitor(pipeline=hung)(lambda: TEXT),
-        # or its evaluations would compete with the calls behind the other judge
-        between=lambda: quick.flush(10.0),
-    )
+    handlers = [monitor(pipeline=pipeline)(lambda: TEXT) for pipeline in (quick, hung, full)]
+    # without a flush the quick evaluations would compete with the calls behind the others
+    free, stuck, dropped = medians(*handlers, between=lambda: quick.flush(10.0))
     quick.shutdown(10.0)
+    full.shutdown(0.1)
     promise("A4", figure=f"judge hung: p50 {stuck * 1e6:.1f} us, answering {free * 1e6:.1f} us")
+    promise("A4", figure=f"queue full: p50 {dropped * 1e6:.1f} us, with room {stuck * 1e6:.1f} us")
     assert stuck <= 3 * free
+    assert full.accounting.outcomes()["dropped_queue_full"] == ROUNDS * CALLS
+    assert dropped <= 3 * stuck

@@ -111,6 +111,7 @@ PROGRAM = """
 def test_children_neither_hang_nor_repeat_the_parents_work(
     python: str, tmp_path: Path, how: str, forks: int, promise: Recorder
 ) -> None:
+    """Children of a process whose threads submit neither hang nor evaluate what the parent took."""
     target = tmp_path / "results.jsonl"
     finished = run_program(
         PROGRAM, how, str(target), str(forks), str(CHILD_CALLS), python=python, timeout_s=240

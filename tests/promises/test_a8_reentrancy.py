@@ -165,6 +165,7 @@ EVALUATORS = """
     ids=["signals", "destructors", "logs", "evaluators"],
 )
 def test_a_call_in_the_middle_of_a_call(source: str, where: str, promise: Recorder) -> None:
+    """A call that comes in the middle of our own code does not deadlock, and every call is counted."""
     watchdog_s = START_S + SECONDS + FLUSH_S
     report = run_program(
         SETTING + source, str(SECONDS), str(watchdog_s), timeout_s=watchdog_s + 30

@@ -25,12 +25,12 @@ from agenteval_otel.engine.objectives.crossings import ObjectiveCrossing
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation.asgi import AgentEvalMiddleware
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.semconv import AGENT_NAME, EVENT_ANSWER, METRIC_WEIGHT, SCOPE_NAME
+from agenteval_otel.semconv import EVENT_ANSWER, METRIC_WEIGHT, SCOPE_NAME
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.figures import Recorder
-from tests.promises.served import add_span, messages
+from tests.promises.served import trace_request
 
 RATE, CALLS = 0.05, 400
 GOOD, BAD = "At nine o'clock we open the doors.", "I cannot help with that."
@@ -86,15 +86,10 @@ def in_the_sidecar(configured: dict[str, Any], agent: str = "support") -> Iterat
     intake.start()
 
     def ask(good: bool, trace_id: int, state: str) -> None:
-        request = ExportTraceServiceRequest()
-        attributes = {
-            "gen_ai.operation.name": "invoke_agent",
-            AGENT_NAME: agent,
-            "gen_ai.input.messages": messages("user", "When?"),
-            "gen_ai.output.messages": messages("assistant", GOOD if good else BAD),
-        }
-        spans = request.resource_spans.add().scope_spans.add().spans
-        span = add_span(spans, trace_id, 1, attributes=attributes)
+        request = ExportTraceServiceRequest.FromString(
+            trace_request(trace_id, text=GOOD if good else BAD, agent=agent)
+        )
+        (span,) = request.resource_spans[0].scope_spans[0].spans
         span.trace_state = state
         intake.take(TRACES, request)
 
@@ -235,12 +230,10 @@ def test_forwarded_answers_state_no_weight_that_is_not_believed(
     request = ExportLogsServiceRequest()
     scope_logs = request.resource_logs.add().scope_logs.add()
     scope_logs.scope.name = SCOPE_NAME
-    for number in range(21):
-        value = EvaluationInput(
-            agent="support", prompt="When?", response=BAD if number == 20 else GOOD
-        )
-        sampled = {"probability": 1.0, "reason": "ratio", "randomness": 1}
-        sampled |= stated if number == 20 else {}
+    honest = {"probability": 1.0, "reason": "ratio", "randomness": 1}
+    answers = [(GOOD, honest)] * 20 + [(BAD, honest | stated)]
+    for response, sampled in answers:
+        value = EvaluationInput(agent="support", prompt="When?", response=response)
         record = scope_logs.log_records.add(event_name=EVENT_ANSWER, time_unix_nano=10**18)
         record.trace_id, record.span_id = os.urandom(16), os.urandom(8)
         for name, attribute in attributes_of(value, Sampled(**sampled)).items():

@@ -17,20 +17,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.promises.figures import Recorder
 from tests.promises.programs import run_program
 from tests.promises.receiver import Receiver
-from tests.promises.served import (
-    SETTINGS,
-    Served,
-    add_span,
-    messages,
-    new_trace_id,
-    trace_request,
-)
+from tests.promises.served import Served, add_span, messages, new_trace_id
+from tests.promises.sidecars import MIB, answer, settings_with
 
-MIB = 1024 * 1024
 MOST = 400 * MIB
 """Of the 512 MB that the shipped unit has."""
-WAITS = SETTINGS + "sidecar: {quiet_s: 0.5, parent_wait_s: 3600}\n"
-QUICK = SETTINGS + "sidecar: {quiet_s: 0.5, parent_wait_s: 2}\n"
+WAITS = settings_with(quiet_s=0.5, parent_wait_s=3600)
+QUICK = settings_with(quiet_s=0.5, parent_wait_s=2)
 SMALL = {f"attribute.{number}.": str(10**12 + number) for number in range(900)}
 
 
@@ -120,7 +113,7 @@ def test_a_request_that_kills_the_sidecar_ends_the_loop(
     reading = folder / "reading"
     heavy = model_calls("an emoji", 40)
     arguments = ("--durable", str(folder))
-    settings = SETTINGS + "sidecar: {quiet_s: 60}\n"
+    settings = settings_with(quiet_s=60)
     with Served(
         tmp_path / "sidecar", *arguments, settings=settings, endpoint=receiver.endpoint
     ) as served:
@@ -133,12 +126,12 @@ def test_a_request_that_kills_the_sidecar_ends_the_loop(
             served.start(until="")  # at once: what is read is noted for some milliseconds only
             # As the system would for its memory; where it was read already, that was no death.
             _kill_while(served, reading)
-        served.settings.write_text(SETTINGS + "sidecar: {quiet_s: 0.2}\n")
+        served.settings.write_text(settings_with(quiet_s=0.2))
         served.start()
         (file,) = (folder / "quarantine").iterdir()
         assert file.read_bytes() == heavy
         assert f"file='{file}'" in served.told
-        assert served.post(trace_request(new_trace_id())).status == 200
+        answer(served)
         served.wait_for(receiver.events, "a result")
         assert served.terminate() == 0
     promise(

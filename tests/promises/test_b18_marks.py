@@ -21,17 +21,12 @@ from agenteval_otel.semconv import EVALUATION_SAMPLED
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import TRACES
 from tests.promises.figures import Recorder
-from tests.promises.served import add_span, messages
+from tests.promises.served import add_span
+from tests.promises.sidecars import ANSWER
 
 TRACE_ID = 0x1234567890ABCDEF1234567890ABCDEF
 SECRET = "a key that only we have"
 MARK = SamplingKey(SECRET.encode()).mark(TRACE_ID)
-ANSWER = {
-    "gen_ai.operation.name": "invoke_agent",
-    "gen_ai.agent.name": "support",
-    "gen_ai.input.messages": messages("user", "When?"),
-    "gen_ai.output.messages": messages("assistant", "At nine o'clock."),
-}
 STATES = {
     "the mark of old": "agenteval=evaluation",
     "an empty mark": "agenteval=",
@@ -101,21 +96,13 @@ WAYS = pytest.mark.parametrize("way", [evaluated_by_sidecar, evaluated_by_proces
 
 
 @WAYS
-@pytest.mark.parametrize("state", STATES.values(), ids=list(STATES))
-def test_a_trace_state_leaves_no_answer_out(way: Any, state: str, promise: Recorder) -> None:
-    """Five answers below a client's trace state: all are evaluated, whatever it says."""
-    promise("B18", figure="trace states of clients: 0 answers left out")
-    assert way(state, {}) == {"evaluated": 5, "ours": 0}
-
-
-@WAYS
-@pytest.mark.parametrize("attributes", TEXTS.values(), ids=list(TEXTS))
-def test_a_text_leaves_no_answer_out(
-    way: Any, attributes: dict[str, str], promise: Recorder
-) -> None:
-    """What a client sends as baggage becomes attributes as text: none of ours acts as text."""
-    promise("B18", figure="baggage as attributes: 0 answers left out")
-    assert way("", attributes) == {"evaluated": 5, "ours": 0}
+@pytest.mark.parametrize("name", [*STATES, *TEXTS])
+def test_what_a_client_sends_leaves_no_answer_out(way: Any, name: str, promise: Recorder) -> None:
+    """Five answers below a client's trace state, or with its baggage as attributes of text: all are
+    evaluated, whatever it says.
+    """
+    promise("B18", figure="trace states of clients and baggage as attributes: 0 answers left out")
+    assert way(STATES.get(name, ""), TEXTS.get(name, {})) == {"evaluated": 5, "ours": 0}
 
 
 @WAYS

@@ -10,7 +10,7 @@ import string
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -117,27 +117,31 @@ def phone(source: random.Random) -> str:
     return "".join(source.choice("23456789") if char == "#" else char for char in form)
 
 
+def token(prefixes: str, letters: str, least: int, most: int = 0) -> Make:
+    """One of the prefixes, which stand between spaces, and so many of the letters."""
+    return lambda source: source.choice(prefixes.split()) + text_of(source, letters, least, most)
+
+
+URL_SAFE = ALNUM + "-_"
 SECRETS: dict[str, Make] = {
-    "aws id": lambda s: "AKIA" + text_of(s, UPPER, 16),
-    "aws temporary": lambda s: "ASIA" + text_of(s, UPPER, 16),
-    "aws key": lambda s: f"aws_secret_access_key={text_of(s, ALNUM + '/+', 40)}",
+    "aws id": token("AKIA", UPPER, 16),
+    "aws temporary": token("ASIA", UPPER, 16),
+    "aws key": token("aws_secret_access_key=", ALNUM + "/+", 40),
     "jwt": lambda s: (
-        "eyJ" + ".".join(text_of(s, ALNUM + "-_", *size) for size in ((20, 60), (40, 300), (43,)))
+        "eyJ" + ".".join(text_of(s, URL_SAFE, *size) for size in ((20, 60), (40, 300), (43,)))
     ),
     "pem": pem,
-    "openai": lambda s: "sk-" + text_of(s, ALNUM, 48),
-    "openai project": lambda s: "sk-" + f"proj-{text_of(s, ALNUM + '-_', 60)}",
-    "anthropic": lambda s: "sk-" + f"ant-api03-{text_of(s, ALNUM + '-_', 80)}",
-    "github": lambda s: s.choice(("ghp", "gho", "ghs", "ghu", "ghr")) + "_" + text_of(s, ALNUM, 36),
+    "openai": token("sk-", ALNUM, 48),
+    "openai project": token("sk-proj-", URL_SAFE, 60),
+    "anthropic": token("sk-ant-api03-", URL_SAFE, 80),
+    "github": token("ghp_ gho_ ghs_ ghu_ ghr_", ALNUM, 36),
     "github fine": lambda s: "github_" + f"pat_{text_of(s, ALNUM, 22)}_{text_of(s, ALNUM, 59)}",
-    "gitlab": lambda s: "glpat-" + text_of(s, ALNUM, 20),
-    "slack": lambda s: (
-        f"xox{s.choice('bp')}-{text_of(s, string.digits, 12)}-{text_of(s, ALNUM, 24)}"
-    ),
-    "stripe": lambda s: s.choice(("sk_live_", "rk_live_", "sk_test_")) + text_of(s, ALNUM, 24, 60),
-    "google": lambda s: "AIza" + text_of(s, ALNUM + "-_", 35),
-    "hugging face": lambda s: "hf_" + text_of(s, string.ascii_letters, 34),
-    "npm": lambda s: "npm_" + text_of(s, ALNUM, 36),
+    "gitlab": token("glpat-", ALNUM, 20),
+    "slack": lambda s: token("xoxb- xoxp-", string.digits, 12)(s) + f"-{text_of(s, ALNUM, 24)}",
+    "stripe": token("sk_live_ rk_live_ sk_test_", ALNUM, 24, 60),
+    "google": token("AIza", URL_SAFE, 35),
+    "hugging face": token("hf_", string.ascii_letters, 34),
+    "npm": token("npm_", ALNUM, 36),
     "card": luhn,
     "iban": iban,
     "ssn": lambda s: f"{s.randint(100, 665)}-{s.randint(10, 99)}-{s.randint(1000, 9999)}",
@@ -149,6 +153,7 @@ CONTACTS: dict[str, Make] = {
     ),
     "phone": phone,
 }
+KINDS = {**SECRETS, **CONTACTS}
 AROUND = (
     (" ", " "),
     ("(", ")"),
@@ -182,11 +187,10 @@ def test_five_thousand_secrets_in_streams_are_found(promise: Recorder) -> None:
     chunks.
     """
     source = random.Random(20_240_512)
-    kinds = {**SECRETS, **CONTACTS}
     missed: Counter[str] = Counter()
     for number in range(5_000):
-        kind = list(kinds)[number % len(kinds)]
-        secret = kinds[kind](source)
+        kind = list(KINDS)[number % len(KINDS)]
+        secret = KINDS[kind](source)
         text = in_prose(source, secret)
         edges = sorted(source.sample(range(1, len(text)), k=min(12, len(text) - 1)))
         chunks = [
@@ -200,7 +204,7 @@ def test_five_thousand_secrets_in_streams_are_found(promise: Recorder) -> None:
         figure=f"5000 secrets in streams: missed {fixed} of fixed formats, {contacts} contacts",
     )
     assert not {kind: count for kind, count in missed.items() if count and kind in SECRETS}
-    assert all(missed[kind] <= 0.02 * 5_000 / len(kinds) for kind in CONTACTS)
+    assert all(missed[kind] <= 0.02 * 5_000 / len(KINDS) for kind in CONTACTS)
 
 
 def percent(text: str) -> str:
@@ -229,10 +233,9 @@ FORMS: dict[str, Callable[[str], str]] = {
 def test_two_thousand_secrets_in_other_writings_are_found(promise: Recorder) -> None:
     """However a secret, a number or an address is encoded, none of it is left as it was written."""
     source = random.Random(35)
-    kinds = {**SECRETS, **CONTACTS}
     missed: Counter[str] = Counter()
     count = 0
-    for kind, make in kinds.items():
+    for kind, make in KINDS.items():
         for name, form in FORMS.items():
             for _ in range(9):
                 secret = make(source)
@@ -269,13 +272,13 @@ def test_what_lies_under_the_name_of_a_secret_is_one(value: dict[str, Any], dept
     assert "hunter2" not in outgoing.model_dump_json()
 
 
-@pytest.mark.parametrize("kind", [*SECRETS, *CONTACTS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_cut_leaves_no_half_of_a_secret(kind: str) -> None:
     """Wherever the cap's two cuts fall in a secret, no part of it that could be known is left after
     redaction.
     """
     source = random.Random(kind)
-    make = {**SECRETS, **CONTACTS}[kind]
+    make = KINDS[kind]
     limit = 4_000
     for cut in (limit * 3 // 4, 9_000 - limit // 4):
         for _ in range(12):
@@ -321,10 +324,25 @@ EVALUATORS = (
 KEY, MAIL = "sk-" + "a1B2" * 10, "jane.doe@mail.example"
 
 
-def piped(*storage: Any, redactors: Any = None) -> Pipeline:
-    return pipeline_of(
-        *EVALUATORS, storage=storage, dispatcher=InlineDispatcher(), redactors=redactors
+def answered(
+    *evaluators: Any,
+    storage: Any,
+    handler: Any = str.upper,
+    question: str = "?",
+    redactors: Any = None,
+    **options: Any,
+) -> tuple[Pipeline, Keeping]:
+    """Have one answer evaluated; the pipeline, and what was stored beside."""
+    kept = Keeping()
+    pipeline = pipeline_of(
+        *(evaluators or EVALUATORS),
+        storage=(*storage, kept),
+        dispatcher=InlineDispatcher(),
+        redactors=redactors,
     )
+    list(monitor(pipeline=pipeline, agent="support", **options)(handler)(question))
+    pipeline.shutdown(5.0)
+    return pipeline, kept
 
 
 def outputs(kept: Keeping, telemetry: RecordedTelemetry) -> tuple[str, str, str]:
@@ -343,13 +361,17 @@ def test_evaluators_in_the_process_see_the_original_and_everything_that_leaves_i
     events.
     """
     SEEN.clear()
-    kept = Keeping()
-    pipeline = piped(telemetry.storage(content="span_and_event"), kept)
     parts = (f"your key is {KEY[:9]}", KEY[9:], f", mail to {MAIL}")
-    handler = monitor(pipeline=pipeline, agent="support")(lambda question: (yield from parts))
+
+    def stream(question: str) -> Iterator[str]:
+        yield from parts
+
     with telemetry.tracer().start_as_current_span("host"):
-        list(handler(f"who is {MAIL}?"))
-    pipeline.shutdown(5.0)
+        _, kept = answered(
+            storage=[telemetry.storage(content="span_and_event")],
+            handler=stream,
+            question=f"who is {MAIL}?",
+        )
     shown = dict(SEEN)
     for execution in ("inline", "thread"):
         assert shown[execution].response_text == "".join(parts)
@@ -382,12 +404,13 @@ def test_a_redactor_that_breaks_drops_the_field_and_is_counted(
     who broke.
     """
     SEEN.clear()
-    kept = Keeping()
-    pipeline = piped(telemetry.storage(content="span_and_event"), kept, redactors=(redactor,))
-    answer = monitor(pipeline=pipeline, agent="support")(lambda question: f"your key is {KEY}")
     with telemetry.tracer().start_as_current_span("host"):
-        answer("what is it?")
-    pipeline.shutdown(5.0)
+        pipeline, kept = answered(
+            storage=[telemetry.storage(content="span_and_event")],
+            handler=lambda question: f"your key is {KEY}",
+            question="what is it?",
+            redactors=(redactor,),
+        )
     assert dict(SEEN)["model"].response == "[redaction failed]"
     everything = "".join(outputs(kept, telemetry))
     assert KEY not in everything
@@ -399,19 +422,13 @@ def test_a_redactor_that_breaks_drops_the_field_and_is_counted(
 
 def test_ids_are_redacted_with_content_off_too(telemetry: RecordedTelemetry) -> None:
     """An address used as a conversation's or a session's id does not leave as one."""
-    kept = Keeping()
-    pipeline = piped(telemetry.storage(), kept)
-
     facts = {
         "conversation_id": MAIL,
         "session_id": MAIL,
         "response_id": "+1 415 555 0132",
         "model": MAIL,
     }
-    monitor(pipeline=pipeline, agent="support", capture=lambda arguments, answer: facts)(str.upper)(
-        "?"
-    )
-    pipeline.shutdown(5.0)
+    _, kept = answered(storage=[telemetry.storage()], capture=lambda arguments, answer: facts)
     (saved,) = kept.saved
     assert (saved.conversation_id, saved.session_id, saved.response_id) == (
         "[EMAIL]",
@@ -437,15 +454,8 @@ def test_stored_words_are_redacted_once() -> None:
     """Labels, reason codes and text scores go out by telemetry and by storage: the same text for
     both.
     """
-    kept = Keeping()
-    scored = Fixed(
-        action=lambda _: Score(value="fair", label="fair", reason_code="plain", reasoning="why")
-    )
-    pipeline = pipeline_of(
-        scored, storage=(kept,), dispatcher=InlineDispatcher(), redactors=(Marking(),)
-    )
-    monitor(pipeline=pipeline, agent="support")(str.upper)("?")
-    pipeline.shutdown(5.0)
+    score = Score(value="fair", label="fair", reason_code="plain", reasoning="why")
+    _, kept = answered(Fixed(action=lambda _: score), storage=[], redactors=(Marking(),))
     (result,) = kept.results
     assert (result.score, result.label, result.reason_code) == ("fair+", "fair+", "plain+")
 
@@ -453,7 +463,7 @@ def test_stored_words_are_redacted_once() -> None:
 def log_text(size: int) -> str:
     """Prose with dates, amounts, ids, and a secret or an address now and then."""
     source = random.Random(11)
-    kinds = [*SECRETS.values(), *CONTACTS.values()]
+    kinds = list(KINDS.values())
     parts: list[str] = []
     for number in range(2_000):
         order, total = source.randint(1, 99_999), source.randint(1, 999)
@@ -509,9 +519,8 @@ def test_hostile_text_does_not_hold_up_its_answer(
     """A client cannot make its own answers fail: the longest texts, full of what is to be replaced,
     are evaluated, and the background thread stays.
     """
-    worst = 0.0
-    for unit in HOSTILE:
-        text = (unit * CAP_CHARS)[:CAP_CHARS]
+    worst, texts = 0.0, [(unit * CAP_CHARS)[:CAP_CHARS] for unit in HOSTILE]
+    for text in texts:
         began = time.thread_time()
         REDACTOR.redact(text)
         worst = max(worst, time.thread_time() - began)
@@ -522,8 +531,8 @@ def test_hostile_text_does_not_hold_up_its_answer(
         dispatcher=PoolDispatcher(),
     )
     answer = monitor(pipeline=pipeline, agent="support")(lambda text: text)
-    for unit in HOSTILE:
-        answer((unit * CAP_CHARS)[:CAP_CHARS])
+    for text in texts:
+        answer(text)
     assert pipeline.flush(60.0)
     pipeline.shutdown(5.0)
     promise(

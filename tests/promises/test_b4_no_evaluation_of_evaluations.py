@@ -72,6 +72,10 @@ class Judging:
 
         return Func.of(judge, timeout_s=20.0)
 
+    def outcomes(self, agent: str) -> int:
+        """How many calls of this agent were counted."""
+        return sum(self.pipeline.accounting.by_agent()[agent].values())
+
     def run(self, calls: int) -> int:
         """Answer so often; gives the requests that came to the model."""
         for _ in range(calls):
@@ -150,11 +154,10 @@ def test_one_model_call_for_each_judged_call(
     """
     judging.way = WAYS[way]
     outcome = judging.run(CALLS)
-    outcomes = judging.pipeline.accounting.by_agent()
     promise("B4", figure=f"{way}: {outcome} model calls for {CALLS} judged calls")
     assert outcome == CALLS
-    assert outcomes["host"]["evaluated"] == CALLS
-    assert sum(outcomes["model client"].values()) == 0, "the judge's own calls are nobody's answers"
+    assert judging.pipeline.accounting.by_agent()["host"]["evaluated"] == CALLS
+    assert judging.outcomes("model client") == 0, "the judge's own calls are nobody's answers"
 
 
 def test_blocking_evaluators(judging: Judging) -> None:
@@ -177,7 +180,7 @@ def test_blocking_evaluators(judging: Judging) -> None:
         )()
         assert judging.pipeline.flush(20.0)
         assert len(judging.server.requests) == number
-    assert sum(judging.pipeline.accounting.by_agent()["model client"].values()) == 0
+    assert judging.outcomes("model client") == 0
 
 
 def test_the_child_process(judging: Judging) -> None:
@@ -217,7 +220,7 @@ def test_streams_of_evaluators(judging: Judging) -> None:
 
     judging.way = reads
     assert judging.run(2) == 2
-    assert sum(judging.pipeline.accounting.by_agent()["stream"].values()) == 0
+    assert judging.outcomes("stream") == 0
 
 
 def test_the_hosts_own_calls_are_evaluated(judging: Judging) -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from tests.promises.figures import Recorder, sized
 from tests.promises.served import Served, new_trace_id, trace_request
+from tests.promises.sidecars import MIB, answer
 
-MIB = 1024 * 1024
 LIMIT = 16 * MIB
 """The default of `max_request_bytes`."""
 MOST = 96 * MIB
@@ -162,7 +162,7 @@ def sidecar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, 
     """A sidecar with the default limits, in a group of 256 MB where the system allows that."""
     with memory_cgroup(CGROUP) as join:
         with Served(tmp_path_factory.mktemp("b7"), in_cgroup=join) as served:
-            assert served.post(trace_request(new_trace_id())).status == 200
+            answer(served)
             assert served.export(trace_request(new_trace_id()))[0] == grpc.StatusCode.OK
             yield served, join is not None
             assert "Traceback" not in served.told, served.told
@@ -180,7 +180,7 @@ class Watched:
     def ends(self, name: str, promise: Recorder, grouped: bool) -> None:
         took_s = time.monotonic() - self._began
         began = time.monotonic()
-        assert self._served.post(trace_request(new_trace_id())).status == 200
+        answer(self._served)
         next_ms = (time.monotonic() - began) * 1000
         grown = self._served.most_rss_bytes - self._before
         where = ", under 256 MB" if grouped else ""
@@ -284,7 +284,7 @@ def test_a_wrong_length_harms_nobody_else(name: str, sidecar: tuple[Served, bool
             client.shutdown(socket.SHUT_WR)
         reply = client.makefile("rb").readline().split()
     assert (reply[1] if reply else b"") in expected
-    assert served.post(trace_request(new_trace_id())).status == 200
+    answer(served)
 
 
 def test_chunks_without_an_end_are_refused(sidecar: tuple[Served, bool], promise: Recorder) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from tests.promises.figures import Recorder
 from tests.promises.served import TRACES, Served, new_trace_id, percentile, trace_request
+from tests.promises.sidecars import answer, end
 
 CLOSED_WITHIN_S = 10.0
 LIMIT_S = 90.0
@@ -173,10 +174,6 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
 
 
-def legal_over_http(served: Served) -> None:
-    assert served.post(trace_request(new_trace_id())).status == 200
-
-
 @pytest.mark.parametrize("protocol", ["HTTP", "gRPC"])
 def test_a_legal_client_beside_slow_ones(
     protocol: str, tmp_path: Path, promise: Recorder, many_files: None
@@ -186,7 +183,7 @@ def test_a_legal_client_beside_slow_ones(
     """
     with Served(tmp_path) as served, served.channel() as export:
         calls: dict[str, Callable[[], object]] = {
-            "HTTP": lambda: legal_over_http(served),
+            "HTTP": lambda: answer(served),
             "gRPC": lambda: export(trace_request(new_trace_id()), timeout=10),
         }
         for call in calls.values():
@@ -221,14 +218,13 @@ def test_a_legal_client_beside_slow_ones(
         )
         assert left == {}, last
         assert grown <= 64
-        assert served.terminate() == 0
-        assert "Traceback" not in served.told
+        end(served)
 
 
 def test_a_client_that_leaves_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     """A thousand broken uploads leave no connection, no task and no memory behind."""
     with Served(tmp_path) as served:
-        legal_over_http(served)
+        answer(served)
         folder = Path(f"/proc/{served.process.pid}/fd")
         before = len(list(folder.iterdir()))
         for _ in range(500):
@@ -242,6 +238,6 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(tmp_path: Path) -> No
                 with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
                     client.sendall(data)
         served.wait_for(lambda: len(list(folder.iterdir())) <= before + 2, "closed connections")
-        legal_over_http(served)
+        answer(served)
         assert served.export(trace_request(new_trace_id()))[0] == grpc.StatusCode.OK
         assert "Traceback" not in served.told, served.told

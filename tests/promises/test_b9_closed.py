@@ -19,15 +19,8 @@ import trustme
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
 from tests.promises.figures import Recorder
-from tests.promises.served import (
-    LOGS,
-    PROTOBUF,
-    SETTINGS,
-    TRACES,
-    Served,
-    new_trace_id,
-    trace_request,
-)
+from tests.promises.served import LOGS, PROTOBUF, TRACES, Served, new_trace_id, trace_request
+from tests.promises.sidecars import answer, end, refuses_to_start, settings_with
 
 TOKEN = "correct-horse-battery-staple"
 HEAD = (
@@ -118,7 +111,7 @@ def test_without_settings_it_listens_to_this_machine_alone(
     """Both ports are on 127.0.0.1, and it is the kernel that says so."""
     with Served(tmp_path, settings=None) as served:
         assert listening(served.process.pid) == {"0100007F"}
-        assert served.post(trace_request(new_trace_id())).status == 200
+        answer(served)
     promise("B9", figure="no settings: 127.0.0.1 alone")
 
 
@@ -129,11 +122,7 @@ def test_an_open_address_ends_it_before_it_listens(tmp_path: Path) -> None:
         (("--host=203.0.113.9",), ("other machines",)),
     ):
         served = Served(tmp_path, *arguments)
-        with pytest.raises(AssertionError):
-            served.start()
-        assert served.process.returncode == 2
-        assert all(word in served.told for word in words)
-        assert "Traceback" not in served.told
+        refuses_to_start(served, *words)
 
 
 def connected(port: int) -> socket.socket:
@@ -160,9 +149,8 @@ def test_a_token_is_demanded_before_the_body_is_read(tmp_path: Path, promise: Re
         code, _ = served.export(trace_request(new_trace_id()), metadata=(("authorization", right),))
         assert code == grpc.StatusCode.OK
         assert served.get("/healthz").status == 200
-        assert served.terminate() == 0
+        end(served)
         assert TOKEN not in served.told
-        assert "Traceback" not in served.told, served.told
     promise(
         "B9", figure=f"{len(WRONG_TOKENS)} wrong tokens: 401 and UNAUTHENTICATED before the body"
     )
@@ -203,27 +191,20 @@ class Certificates(NamedTuple):
     client: trustme.LeafCert
     stranger: trustme.LeafCert
 
-    def file(self, name: str, blobs: list[trustme.Blob] | trustme.Blob) -> str:
+    def file(self, name: str, *blobs: trustme.Blob) -> str:
         path = self.folder / name
-        path.write_bytes(
-            b"".join(blob.bytes() for blob in (blobs if isinstance(blobs, list) else [blobs]))
-        )
+        path.write_bytes(b"".join(blob.bytes() for blob in blobs))
         return str(path)
 
     def settings(self, **more: object) -> str:
         leaf = self.ca.issue_cert("localhost", "127.0.0.1", "::1")
         fields = {
-            "certificate": self.file("chain.pem", leaf.cert_chain_pems),
+            "certificate": self.file("chain.pem", *leaf.cert_chain_pems),
             "key": self.file("key.pem", leaf.private_key_pem),
             "client_ca": self.file("ca.pem", self.ca.cert_pem),
             **more,
         }
-        return (
-            SETTINGS
-            + "sidecar: {"
-            + ", ".join(f'{name}: "{value}"' for name, value in fields.items())
-            + "}\n"
-        )
+        return settings_with(**{name: f'"{value}"' for name, value in fields.items()})
 
 
 @pytest.fixture(scope="module")
@@ -259,8 +240,7 @@ def test_a_client_certificate_is_demanded(
         assert set(outcomes.values()) == {("refused", grpc.StatusCode.UNAVAILABLE)}
         with pytest.raises((OSError, http.client.HTTPException)):
             plain(host, served.http_port)
-        assert served.terminate() == 0
-        assert "Traceback" not in served.told, served.told
+        end(served)
     promise("B9", figure="client certificates: ours served, foreign, none and no TLS refused")
 
 
@@ -330,10 +310,7 @@ def test_a_wrong_certificate_ends_it_with_a_message(
         "another's key": certificates.file("other.pem", certificates.stranger.private_key_pem),
     }[wrong]
     served = Served(tmp_path, settings=certificates.settings(key=key))
-    with pytest.raises(AssertionError):
-        served.start()
-    assert served.process.returncode == 2
-    assert "Traceback" not in served.told, served.told
+    refuses_to_start(served)
     assert "sidecar.key" in served.told or "sidecar.certificate" in served.told, served.told
 
 
@@ -346,12 +323,7 @@ def test_a_taken_port_is_an_error_that_names_the_fix(
     """
     with socket.create_server(("127.0.0.1", 0)) as holder:
         served = Served(tmp_path, f"--{option}={holder.getsockname()[1]}")
-        with pytest.raises(AssertionError):
-            served.start()
-    assert served.process.returncode == 2
-    assert f"sidecar.{option.replace('-', '_')}" in served.told
-    assert "0 for a free one" in served.told
-    assert "Traceback" not in served.told
+        refuses_to_start(served, f"sidecar.{option.replace('-', '_')}", "0 for a free one")
     promise("B9", figure="a taken port: exit code 2, which setting, what to do")
 
 
@@ -386,7 +358,7 @@ def test_pages_in_a_browser_are_refused(tmp_path: Path, promise: Recorder) -> No
     """Without a token: 403 with an `Origin`, 421 with another name as `Host`, on every path. Programs
     on this machine are served by any address and the names of the settings. Refusals are counted.
     """
-    settings = SETTINGS + "sidecar: {host_names: [sidecar.internal], evaluate: true}\n"
+    settings = settings_with(host_names="[sidecar.internal]", evaluate="true")
     with Served(tmp_path, settings=settings) as served:
         refused, taken = 0, 0
         for path, (body, kind) in BODIES.items():

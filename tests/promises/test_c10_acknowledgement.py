@@ -22,24 +22,16 @@ from google.rpc import error_details_pb2, status_pb2
 from agenteval_otel.testing import ModelServer
 from tests.promises.figures import FULL, Recorder, sized
 from tests.promises.receiver import Receiver
-from tests.promises.served import SETTINGS, Served, new_trace_id, trace_request
-
-MIB = 1024 * 1024
-QUICK = SETTINGS + "sidecar: {quiet_s: 0.2, parent_wait_s: 1.0}\n"
-
-
-def settings(**fields: object) -> str:
-    return (
-        SETTINGS
-        + "sidecar: {"
-        + ", ".join(f"{name}: {value}" for name, value in fields.items())
-        + "}\n"
-    )
-
-
-def seen(receiver: Receiver) -> Counter[int]:
-    """How often the answer of each trace was scored."""
-    return Counter(int.from_bytes(record.trace_id) for record in receiver.events())
+from tests.promises.served import Served, new_trace_id, trace_request
+from tests.promises.sidecars import (
+    MIB,
+    QUICK,
+    WAITS,
+    answer,
+    seen,
+    settings_with,
+    wait_for_scores,
+)
 
 
 def fill(served: Served, most: int = 10_000, **request: Any) -> tuple[set[int], Any]:
@@ -60,7 +52,7 @@ def test_without_room_clients_are_asked_to_try_again(
     """429 with Retry-After, RESOURCE_EXHAUSTED with RetryInfo, not ready; and what was acknowledged
     is evaluated.
     """
-    few = settings(quiet_s=60, parent_wait_s=60, max_waiting_bytes=MIB)
+    few = settings_with(quiet_s=60, parent_wait_s=60, max_waiting_bytes=MIB)
     with Served(tmp_path, settings=few, endpoint=receiver.endpoint) as served:
         acknowledged, answer = fill(served, text="x" * 10_000)
         assert (answer.status, answer.headers["retry-after"]) == (429, "2")
@@ -90,7 +82,9 @@ def test_a_request_that_never_fits_is_not_asked_for_again(tmp_path: Path) -> Non
     """413 and no RetryInfo: a client that sent it again and again would hold up all that it has
     behind it.
     """
-    small = settings(max_waiting_bytes=MIB, durable=tmp_path / "journal", durable_max_bytes=2 * MIB)
+    small = settings_with(
+        max_waiting_bytes=MIB, durable=tmp_path / "journal", durable_max_bytes=2 * MIB
+    )
     with Served(tmp_path, settings=small) as served:
         for size in (MIB, 3 * MIB):
             request = trace_request(new_trace_id(), text="x" * size)
@@ -98,7 +92,7 @@ def test_a_request_that_never_fits_is_not_asked_for_again(tmp_path: Path) -> Non
             code, error = served.export(request)
             assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
             assert "grpc-status-details-bin" not in dict(error.trailing_metadata())
-        assert served.post(trace_request(new_trace_id())).status == 200
+        answer(served)
 
 
 def test_records_without_ids_are_rejected_alone(tmp_path: Path) -> None:
@@ -137,7 +131,7 @@ def test_a_full_disk_refuses_and_loses_nothing(
     """
     with small_disk(tmp_path / "disk", 4) as mounted:
         most = 1024 * MIB if mounted else 4 * MIB
-        slow = settings(
+        slow = settings_with(
             quiet_s=60,
             parent_wait_s=60,
             durable=tmp_path / "disk" / "journal",
@@ -157,7 +151,7 @@ def test_a_full_disk_refuses_and_loses_nothing(
             served.settings.write_text(slow.replace("60", "0.2"))
             served.start()
             acknowledged = first | (second if mounted else set())
-            served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
+            wait_for_scores(served, receiver, acknowledged)
             served.wait_for(
                 lambda: served.post(trace_request(new_trace_id())).status == 200, "room on the disk"
             )
@@ -212,22 +206,31 @@ class Load:
                     self.acknowledged.update(trace_ids)
 
 
+def killed_under_load(
+    served: Served, kills: int, lives_s: tuple[float, float], **load: Any
+) -> set[int]:
+    """Kill it so often, each time after a random life under load; what it has acknowledged."""
+    chance = random.Random(7)
+    acknowledged: set[int] = set()
+    for _ in range(kills):
+        clients = Load(served, **load)
+        threading.Event().wait(chance.uniform(*lives_s))
+        served.kill()
+        acknowledged |= clients.end()
+        served.start()
+    return acknowledged
+
+
 @pytest.mark.sized
 def test_a_kill_loses_nothing_that_was_acknowledged(
     tmp_path: Path, receiver: Receiver, promise: Recorder
 ) -> None:
     """Killed at random moments under load, with --durable: after the restart each 200 is evaluated."""
-    chance, acknowledged, kills = random.Random(7), set(), sized(3, 20)
-    journal = tmp_path / "journal"
+    kills, journal = sized(3, 20), tmp_path / "journal"
     served = Served(tmp_path, f"--durable={journal}", settings=QUICK, endpoint=receiver.endpoint)
     with served:
-        for _ in range(kills):
-            load = Load(served)
-            threading.Event().wait(chance.uniform(0.3, 1.5))
-            served.kill()
-            acknowledged |= load.end()
-            served.start()
-        served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
+        acknowledged = killed_under_load(served, kills, (0.3, 1.5))
+        wait_for_scores(served, receiver, acknowledged)
         served.wait_for(lambda: size_of(journal) < 100_000, "an empty journal")
         assert served.terminate() == 0
     counted = seen(receiver)
@@ -266,8 +269,7 @@ def test_a_loop_of_kills_does_not_pay_the_judge_again(
     tmp_path: Path, receiver: Receiver, promise: Recorder
 ) -> None:
     """What was exported is not judged again, and no answer is judged more than three times."""
-    chance, kills = random.Random(7), sized(3, 20)
-    acknowledged: set[int] = set()
+    kills = sized(3, 20)
     judged: Counter[str] = Counter()
     judged_lock = threading.Lock()
 
@@ -284,13 +286,8 @@ def test_a_loop_of_kills_does_not_pay_the_judge_again(
             tmp_path, f"--durable={journal}", settings=settings, endpoint=receiver.endpoint
         )
         with served:
-            for _ in range(kills):
-                load = Load(served, 2, pause_s=0.04)
-                threading.Event().wait(chance.uniform(0.5, 2.5))
-                served.kill()
-                acknowledged |= load.end()
-                served.start()
-            served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 120)
+            acknowledged = killed_under_load(served, kills, (0.5, 2.5), threads=2, pause_s=0.04)
+            wait_for_scores(served, receiver, acknowledged, 120)
             assert served.terminate() == 0
     calls = judged.total() / len(judged)
     promise(
@@ -321,13 +318,10 @@ def test_restarts_in_a_loop_neither_lose_nor_grow(
     nothing is lost.
     """
     journal = tmp_path / "journal"
-    waits = settings(quiet_s=60, parent_wait_s=60)
     with Served(
-        tmp_path, f"--durable={journal}", settings=waits, endpoint=receiver.endpoint
+        tmp_path, f"--durable={journal}", settings=WAITS, endpoint=receiver.endpoint
     ) as served:
-        acknowledged = {new_trace_id() for _ in range(500)}
-        for trace_id in acknowledged:
-            assert served.post(trace_request(trace_id, text="x" * 3_000)).status == 200
+        acknowledged = {answer(served, text="x" * 3_000) for _ in range(500)}
         size = size_of(journal)
         for _ in range(sized(2, 10)):
             served.kill()
@@ -336,10 +330,10 @@ def test_restarts_in_a_loop_neither_lose_nor_grow(
         assert size_of(journal) == size
         served.settings.write_text(QUICK)
         served.start()
-        served.wait_for(lambda: set(seen(receiver)) == acknowledged, "scores", 60)
+        wait_for_scores(served, receiver, acknowledged)
         served.wait_for(lambda: size_of(journal) == 0, "an empty journal")
         assert served.terminate() == 0
-    assert set(seen(receiver).values()) == {1}
+    assert seen(receiver) == dict.fromkeys(acknowledged, 1)
     promise(
         "C10",
         figure=f"{sized(3, 11)} restarts before anything was evaluated: folder constant, 500 of 500 evaluated once",
@@ -351,20 +345,20 @@ def test_more_than_fits_into_memory_is_read_again(tmp_path: Path, receiver: Rece
     nothing.
     """
     journal = tmp_path / "journal"
-    large = settings(quiet_s=60, parent_wait_s=60, max_waiting_bytes=64 * MIB)
+    large = settings_with(quiet_s=60, parent_wait_s=60, max_waiting_bytes=64 * MIB)
     with Served(
         tmp_path, f"--durable={journal}", settings=large, endpoint=receiver.endpoint
     ) as served:
-        acknowledged = {new_trace_id() for _ in range(200)}
-        for trace_id in acknowledged:
-            assert served.post(trace_request(trace_id, text="x" * 50_000)).status == 200
+        acknowledged = {answer(served, text="x" * 50_000) for _ in range(200)}
         served.kill()
-        served.settings.write_text(settings(quiet_s=0.3, parent_wait_s=0.3, max_waiting_bytes=MIB))
+        served.settings.write_text(
+            settings_with(quiet_s=0.3, parent_wait_s=0.3, max_waiting_bytes=MIB)
+        )
         served.start(until="telemetry")
         served.wait_for(lambda: len(seen(receiver)) >= 40, "some scores")
         served.kill()
         served.start()
-        served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
+        wait_for_scores(served, receiver, acknowledged)
         assert served.terminate() == 0
 
 
@@ -375,7 +369,9 @@ def test_the_receiver_of_scores_may_be_away(
     receiver is back.
     """
     journal = tmp_path / "journal"
-    bounded = settings(quiet_s=0.2, parent_wait_s=0.2, durable=journal, durable_max_bytes=2 * MIB)
+    bounded = settings_with(
+        quiet_s=0.2, parent_wait_s=0.2, durable=journal, durable_max_bytes=2 * MIB
+    )
     receiver.reply = receiver.reply._replace(status=503)
     with Served(tmp_path, settings=bounded, endpoint=receiver.endpoint) as served:
         acknowledged, answer = fill(served, text="x" * 20_000)
@@ -386,9 +382,9 @@ def test_the_receiver_of_scores_may_be_away(
             bodies.clear()
         receiver.reply = receiver.reply._replace(status=200)
         served.start()
-        served.wait_for(lambda: set(seen(receiver)) >= acknowledged, "scores", 60)
+        wait_for_scores(served, receiver, acknowledged)
         served.wait_for(lambda: size_of(journal) == 0, "an empty journal", 60)
-        assert served.post(trace_request(new_trace_id())).status == 200
+        answer(served)
         assert served.terminate() == 0
     promise(
         "C10",
@@ -416,7 +412,7 @@ def test_one_folder_is_for_one_process(tmp_path: Path) -> None:
         assert second.process.returncode == 2
         served.kill()
         served.start()
-        assert served.post(trace_request(new_trace_id())).status == 200
+        answer(served)
         assert served.terminate() == 0
     assert {name: (journal / name).read_bytes() for name in foreign} == foreign
 
@@ -429,11 +425,11 @@ def test_a_stop_takes_as_long_as_it_may(tmp_path: Path, hole: Any) -> None:
     with Served(
         tmp_path,
         f"--durable={journal}",
-        settings=settings(quiet_s=0.1, drain_s=2.0),
+        settings=settings_with(quiet_s=0.1, drain_s=2.0),
         endpoint=hole.endpoint,
     ) as served:
         for _ in range(20):
-            assert served.post(trace_request(new_trace_id())).status == 200
+            answer(served)
         began = time.monotonic()
         assert served.terminate() == 0
         assert time.monotonic() - began < 15

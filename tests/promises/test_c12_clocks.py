@@ -4,7 +4,6 @@ durations nor verdicts.
 
 from __future__ import annotations
 
-import os
 import signal
 import socketserver
 import threading
@@ -12,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.promises.endings import until_stopped
 from tests.promises.figures import Recorder
 from tests.promises.programs import Finished, run_program, started_program
 
@@ -160,8 +160,7 @@ def test_no_burst_of_timeouts_after_a_pause(
     with started_program(
         PROGRAM, "none", str(calls), "stops", str(judge_port), timeout_s=seconds + 60
     ) as process:
-        _, status = os.waitpid(process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
+        until_stopped(process)
         threading.Event().wait(seconds)
         process.send_signal(signal.SIGCONT)
         stdout, stderr = process.communicate()

@@ -141,6 +141,13 @@ DELIVERIES = {
 OTLP: dict[str, Any] = {"headers": {"authorization": "Bearer sk-key"}, "signals": {"events"}}
 
 
+def assert_told_once(pipeline: Pipeline, delivered: bool) -> None:
+    """The flush after an answer says what became of it, the next one yes; a loss is counted."""
+    handler_of(pipeline)("A question?")
+    assert [pipeline.flush(10), pipeline.flush(10)] == [delivered, True]
+    assert pipeline.accounting.failures == ({} if delivered else {"export:logs": 1})
+
+
 @pytest.mark.parametrize("name", [*REFUSALS, *DELIVERIES])
 def test_only_a_readable_reply_that_rejects_nothing_is_a_delivery(
     name: str,
@@ -157,11 +164,9 @@ def test_only_a_readable_reply_that_rejects_nothing_is_a_delivery(
     with Receiver() as elsewhere, caplog.at_level(logging.WARNING, logger="agenteval_otel"):
         receiver.location = elsewhere.endpoint
         pipeline = pipeline_with(endpoint=receiver.endpoint, protocol="http/protobuf", **OTLP)
-        handler_of(pipeline)("A question?")
-        assert [pipeline.flush(10), pipeline.flush(10)] == [delivered, True]
+        assert_told_once(pipeline, delivered)
         assert elsewhere.paths == [], "a redirect is not followed"
     assert receiver.paths == ["/v1/logs"], "sent once"
-    assert pipeline.accounting.failures == ({} if delivered else {"export:logs": 1})
     lines = [
         record.getMessage() for record in caplog.records if "export_failed" in record.getMessage()
     ]
@@ -190,10 +195,8 @@ def test_over_grpc(
 
     with grpc_server(export) as port:
         pipeline = pipeline_with(endpoint=f"http://127.0.0.1:{port}", protocol="grpc", **OTLP)
-        handler_of(pipeline)("A question?")
-        assert [pipeline.flush(10), pipeline.flush(10)] == [delivered, True]
+        assert_told_once(pipeline, delivered)
         assert len(requests) == 1
-        assert pipeline.accounting.failures == ({} if delivered else {"export:logs": 1})
     promise("C13", figure="gRPC rejections and unreadable replies: no, counted, sent once")
 
 

@@ -8,21 +8,14 @@ import json
 import shutil
 import struct
 import zlib
-from collections import Counter
 from pathlib import Path
 
 import grpc
 
 from tests.promises.figures import Recorder, sized
 from tests.promises.receiver import Receiver
-from tests.promises.served import SETTINGS, Served, new_trace_id, trace_request
-
-WAITS = SETTINGS + "sidecar: {quiet_s: 60, parent_wait_s: 60}\n"
-QUICK = SETTINGS + "sidecar: {quiet_s: 0.2, parent_wait_s: 0.2}\n"
-
-
-def seen(receiver: Receiver) -> Counter[int]:
-    return Counter(int.from_bytes(record.trace_id) for record in receiver.events())
+from tests.promises.served import Served, new_trace_id, trace_request
+from tests.promises.sidecars import QUICK, WAITS, answer, seen, wait_for_scores
 
 
 def record(kind: int, payload: bytes, number: int) -> bytes:
@@ -66,7 +59,7 @@ def test_content_never_passes_for_records(
         rounds = sized(2, 12)
         for cut in range(1, rounds + 1):
             for trace_id in honest:
-                assert served.post(trace_request(trace_id)).status == 200
+                answer(served, trace_id)
             forged = new_trace_id()
             invented.add(forged)
             done = b"".join(
@@ -88,7 +81,7 @@ def test_content_never_passes_for_records(
         served.kill()
         served.settings.write_text(QUICK)
         served.start()
-        served.wait_for(lambda: honest <= set(seen(receiver)), "scores of others", 60)
+        wait_for_scores(served, receiver, honest)
         assert "journal_damaged" in served.told
         assert served.terminate() == 0
     assert invented.isdisjoint(seen(receiver))
@@ -113,7 +106,7 @@ def test_a_broken_journal_is_reported_and_recovers(tmp_path: Path, promise: Reco
     """
     journal = tmp_path / "journal"
     with Served(tmp_path, f"--durable={journal}", settings=WAITS) as served:
-        assert served.post(trace_request(new_trace_id())).status == 200
+        answer(served)
         assert (served.get("/readyz").status, health(served)) == (200, b"\x08\x01")
         shutil.rmtree(journal)
         refused = served.post(trace_request(new_trace_id()))
@@ -129,7 +122,7 @@ def test_a_broken_journal_is_reported_and_recovers(tmp_path: Path, promise: Reco
         assert served.told.count("journal_failed") >= 1
         journal.mkdir(mode=0o700)
         served.wait_for(lambda: served.get("/readyz").status == 200, "readiness")
-        assert served.post(trace_request(new_trace_id())).status == 200
+        answer(served)
         assert served.terminate() == 0
     promise(
         "C18",

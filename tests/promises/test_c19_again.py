@@ -10,13 +10,13 @@ from agenteval_otel.capture.spans.span import ReadSpan
 from agenteval_otel.semconv import METRIC_RESPONSES, OUTCOME
 from tests.promises.figures import Recorder, sized
 from tests.promises.receiver import Receiver
-from tests.promises.served import SETTINGS, Served, new_trace_id, trace_request
+from tests.promises.served import Served, new_trace_id, trace_request
+from tests.promises.sidecars import MIB, QUICK
 
-MIB = 1024 * 1024
 TRACES = 12_000  # more than a number of traces once bounded
 AGAIN = 500
 A_REQUEST = 500
-QUICK = SETTINGS + "sidecar: {quiet_s: 0.2, parent_wait_s: 1.0}\nload_shedding: {enabled: false}\n"
+UNSHED = QUICK + "load_shedding: {enabled: false}\n"
 
 SECONDS = 600
 PER_S = sized(150, 1_500)
@@ -33,7 +33,7 @@ def test_requests_that_come_again(tmp_path: Path, receiver: Receiver, promise: R
     requests = [
         trace_request(*ids[begin : begin + A_REQUEST]) for begin in range(0, TRACES, A_REQUEST)
     ]
-    with Served(tmp_path, settings=QUICK, endpoint=receiver.endpoint) as served:
+    with Served(tmp_path, settings=UNSHED, endpoint=receiver.endpoint) as served:
         for request in requests:
             assert served.post(request).status == 200
         served.wait_for(

@@ -31,12 +31,14 @@ from tests.pipeline.support import eventually
 from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 from tests.promises.receiver import Receiver
+from tests.promises.sidecars import of_events
 from tests.testing.doubles import Keeping
 
 HELD = "held"
 REASONING = "held at its reasoning"
 STALL_S = 0.5
 IN_A_LIST = 32
+ONE_FAILED = {"evaluated": 1, "pipeline_failed": 1}
 
 
 class Gate:
@@ -135,6 +137,21 @@ def answering(pipeline: Pipeline, agent: str) -> Callable[[str], str]:
     return answer
 
 
+def evaluating(*storage: Any, stall_s: float = STALL_S, **settings: Any) -> Pipeline:
+    """A pipeline whose thread is replaced soon after it is held up."""
+    dispatcher = PoolDispatcher(stall_s=stall_s)
+    return pipeline_of(Func.of(is_right), storage=storage, dispatcher=dispatcher, **settings)
+
+
+def hold_one_of_two(pipeline: Pipeline, gate: Gate, answer: Callable[[str], str]) -> None:
+    """Have an answer held up, and evaluate the one behind it by the next thread."""
+    answer(HELD)
+    assert gate.reached.wait(10)
+    answering(pipeline, "others")("behind")
+    assert pipeline.dispatcher.flush(10)
+    assert outcomes_of(pipeline) == ONE_FAILED
+
+
 def is_replaced(pipeline: Pipeline) -> bool:
     return pipeline.accounting.failures.get("background_thread") == 1
 
@@ -152,20 +169,11 @@ def test_held_in_a_redactor(telemetry: RecordedTelemetry, gate: Gate, promise: R
     """The answer failed, the ones behind it are evaluated by the next thread; the thread that comes
     back emits nothing.
     """
-    pipeline = pipeline_of(
-        Func.of(is_right),
-        storage=(telemetry.storage(),),
-        redactors=(HoldingRedactor(gate=gate),),
-        dispatcher=PoolDispatcher(stall_s=STALL_S),
-    )
-    answering(pipeline, "held")(HELD)
-    assert gate.reached.wait(10)
-    answering(pipeline, "others")("behind")
-    assert pipeline.dispatcher.flush(10)
-    assert outcomes_of(pipeline) == {"evaluated": 1, "pipeline_failed": 1}
+    pipeline = evaluating(telemetry.storage(), redactors=(HoldingRedactor(gate=gate),))
+    hold_one_of_two(pipeline, gate, answering(pipeline, "held"))
     gate.open()
     assert emitted(telemetry) == {"behind": 1}
-    assert outcomes_of(pipeline) == {"evaluated": 1, "pipeline_failed": 1}
+    assert outcomes_of(pipeline) == ONE_FAILED
     assert pipeline.accounting.results["scored"] == 1
     pipeline.shutdown(5.0)
     promise("C1", figure="held in a redactor: 1 pipeline_failed, 0 results of it emitted")
@@ -183,11 +191,7 @@ def test_held_in_a_provider_of_the_application(
     else:
         telemetry.tracer_provider.add_span_processor(HoldingSpans(gate))
     kept = Keeping()
-    pipeline = pipeline_of(
-        Func.of(is_right),
-        storage=(telemetry.storage(), kept),
-        dispatcher=PoolDispatcher(stall_s=STALL_S),
-    )
+    pipeline = evaluating(telemetry.storage(), kept)
     answering(pipeline, "held")(HELD)
     assert gate.reached.wait(10)
     assert eventually(lambda: is_replaced(pipeline))
@@ -242,9 +246,9 @@ def test_held_after_a_list_was_sent(
     answer("warm")  # its providers are known from now on
     assert pipeline.dispatcher.flush(10)
     answer("first")
-    texts = [HELD, *(f"behind-{number}" for number in range(IN_A_LIST - 1))]
+    behind = [f"behind-{number}" for number in range(IN_A_LIST - 1)]
     calls = 2 + IN_A_LIST
-    for text in texts:
+    for text in (HELD, *behind):
         answer(text)
     submitted.set()
     assert gate.reached.wait(10)
@@ -252,28 +256,16 @@ def test_held_after_a_list_was_sent(
     assert outcomes_of(pipeline) == {"evaluated": calls}
     gate.open()
     pipeline.shutdown(5.0)
-    sent = Counter(receiver_conversations(receiver))
-    assert sent == dict.fromkeys(["warm", "first", *texts], 1)
+    sent = Counter(of_events(receiver, CONVERSATION_ID))
+    assert sent == dict.fromkeys(["warm", "first", HELD, *behind], 1)
     assert outcomes_of(pipeline) == {"evaluated": calls}
     assert pipeline.accounting.results["scored"] == calls
-    saved = Counter(item.conversation_id for item in kept.saved)
-    assert {name: saved[name] for name in ["warm", "first", *texts[1:]]} == dict.fromkeys(
-        ["warm", "first", *texts[1:]], 1
-    )
+    saved = Counter(item.conversation_id for item in kept.saved if item.conversation_id != HELD)
+    assert saved == dict.fromkeys(["warm", "first", *behind], 1)
     promise(
         "C1",
         figure=f"held by {where} after a list was sent: {calls} sent, {calls} evaluated, 0 failed",
     )
-
-
-def receiver_conversations(receiver: Receiver) -> list[str]:
-    """The conversation of each event that arrived."""
-    return [
-        attribute.value.string_value
-        for event in receiver.events()
-        for attribute in event.attributes
-        if attribute.key == CONVERSATION_ID
-    ]
 
 
 class Hearing(Capability):
@@ -289,12 +281,7 @@ class Hearing(Capability):
 
 def test_held_in_capture(telemetry: RecordedTelemetry, gate: Gate, promise: Recorder) -> None:
     """The answer failed, and no capability hears of it from the thread that comes back with it."""
-    pipeline = pipeline_of(
-        Func.of(is_right),
-        storage=(telemetry.storage(),),
-        capabilities=(Hearing,),
-        dispatcher=PoolDispatcher(stall_s=STALL_S),
-    )
+    pipeline = evaluating(telemetry.storage(), capabilities=(Hearing,))
 
     def captured(arguments: object, answer: str) -> dict[str, str]:
         if answer == HELD:
@@ -305,16 +292,12 @@ def test_held_in_capture(telemetry: RecordedTelemetry, gate: Gate, promise: Reco
     def answer(text: str) -> str:
         return text
 
-    answer(HELD)
-    assert gate.reached.wait(10)
-    answer("behind")
-    assert pipeline.dispatcher.flush(10)
-    assert outcomes_of(pipeline) == {"evaluated": 1, "pipeline_failed": 1}
+    hold_one_of_two(pipeline, gate, answer)
     gate.open()
     hearing = pipeline.capabilities.of(Hearing)
     assert hearing is not None
     assert hearing.heard == ["behind"]
-    assert outcomes_of(pipeline) == {"evaluated": 1, "pipeline_failed": 1}
+    assert outcomes_of(pipeline) == ONE_FAILED
     pipeline.shutdown(5.0)
     promise("C1", figure="held in capture: 1 pipeline_failed, and no capability hears of it")
 
@@ -345,12 +328,8 @@ def test_held_before_it_is_sent_to_a_sidecar(
 
 def test_shut_down_while_held(telemetry: RecordedTelemetry, gate: Gate, promise: Recorder) -> None:
     """What a shutdown counted as dropped is not emitted afterwards."""
-    pipeline = pipeline_of(
-        Func.of(is_right),
-        storage=(telemetry.storage(),),
-        redactors=(HoldingRedactor(gate=gate),),
-        dispatcher=PoolDispatcher(stall_s=60.0),
-    )
+    redactors = (HoldingRedactor(gate=gate),)
+    pipeline = evaluating(telemetry.storage(), redactors=redactors, stall_s=60.0)
     answering(pipeline, "held")(HELD)
     assert gate.reached.wait(10)
     assert not pipeline.shutdown(0.2)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
+from tests.promises.endings import saved, until_stopped
 from tests.promises.figures import Recorder
 from tests.promises.programs import run_program, started_program
 
@@ -58,11 +56,6 @@ POOL = """
         pool.join()
     print("main_ended", time.monotonic(), flush=True)
 """
-
-
-def saved(target: Path) -> list[str]:
-    lines = target.read_text().splitlines() if target.exists() else []
-    return sorted(json.loads(line)["sessionId"] for line in lines)
 
 
 @pytest.mark.parametrize("how", ["recycled", "closed", "terminated", "process"])
@@ -115,11 +108,6 @@ FUNCTION = """
     os.kill(os.getpid(), signal.SIGTERM)
     asyncio.run(asyncio.sleep(60))
 """
-
-
-def until_stopped(process: subprocess.Popen[str]) -> None:
-    _, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
 
 
 @pytest.mark.parametrize("how", ["flush", "nothing"])

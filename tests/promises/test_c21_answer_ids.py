@@ -54,6 +54,11 @@ def results_of(kept: Keeping) -> list[AggregatedEvaluationResult]:
     return saved
 
 
+def rows(path: Path, statement: str) -> list[Any]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute(statement).fetchall()
+
+
 def ids_of(results: list[AggregatedEvaluationResult]) -> list[str]:
     return [score.id for result in results for score in scores_of(result, with_failures=True)]
 
@@ -62,26 +67,21 @@ def good(value: EvaluationInput) -> bool:
     return True
 
 
-def bodies(make: Any, answers: list[AggregatedEvaluationResult]) -> list[str]:
+def sent_ids(make: Any, answers: list[AggregatedEvaluationResult]) -> list[str]:
     """The ids under which a receiver gets the scores of answers."""
-    kind = {langfuse: "langfuse", phoenix: "phoenix", mlflow: "mlflow"}[make]
     replies = {
-        "langfuse": Answer(202, {"message": "Accepted"}),
-        "phoenix": Answer(body={"data": []}),
-        "mlflow": Answer(body={}),
+        langfuse: Answer(202, {"message": "Accepted"}),
+        phoenix: Answer(body={"data": []}),
+        mlflow: Answer(body={}),
     }
-    with receiving(replies[kind]) as receiver:
+    with receiving(replies[make]) as receiver:
         assert sent_by(make(receiver.url), *answers) == []
-        found: list[str] = []
-        for request in receiver.requests:
-            body = request.body
-            if kind == "phoenix":
-                found += [item["identifier"] for item in body["data"]]
-            elif kind == "mlflow":
-                found.append(body["assessment"]["assessment_id"])
-            else:
-                found += [item["id"] for item in body]
-    return found
+        bodies = [request.body for request in receiver.requests]
+    if make is mlflow:
+        return [body["assessment"]["assessment_id"] for body in bodies]
+    if make is phoenix:
+        return [item["identifier"] for body in bodies for item in body["data"]]
+    return [item["id"] for body in bodies for item in body]
 
 
 @pytest.mark.parametrize("make", [langfuse, phoenix, mlflow])
@@ -99,7 +99,7 @@ def test_answers_that_share_a_span_have_scores_of_their_own(
     results = results_of(kept)
     spans = {(result.span.trace_id, result.span.span_id) for result in results if result.span}
     assert (len(results), len(spans), {result.response_id for result in results}) == (8, 1, {None})
-    first, again = bodies(make, results), bodies(make, results)
+    first, again = sent_ids(make, results), sent_ids(make, results)
     promise(
         "C21", figure=f"{make.__name__}: {len(set(first))} scores of {ANSWERS} answers of a span"
     )
@@ -112,17 +112,9 @@ def test_a_row_and_a_line_have_the_id(span: Any, tmp_path: Path) -> None:
     sql, lines = SqlStorageProvider(path=tmp_path / "x.db"), tmp_path / "x.jsonl"
     storage = [sql, JsonFileStorageProvider(path=lines)]
     configure(evaluators=[good], storage=storage, sample_rate=1.0)
-    references: list[str] = []
-
-    @monitor
-    def answer(question: str) -> str:
-        references.append(evaluation_reference())
-        return question
-
-    answer("q")
+    monitor(str.upper)("q")
     assert flush(20)
-    with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
-        [(of_row,)] = connection.execute("SELECT call_id FROM agenteval_evaluations")
+    [(of_row,)] = rows(tmp_path / "x.db", "SELECT call_id FROM agenteval_evaluations")
     of_line = json.loads(lines.read_text())["callId"]
     [stored] = sql.query()
     read = sql.read(stored.evaluation_id)
@@ -232,12 +224,8 @@ def test_rows_of_the_same_result_replace_each_other(tmp_path: Path) -> None:
     )
     scores = sorted(item.result.score for item in sql.query())
     assert scores == [0.2, 0.3, 0.4, 0.5, 0.6, 0.6, 0.7, 0.8, 1.0]
-    with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
-        empty = connection.execute(
-            "SELECT count(*) FROM agenteval_evaluations WHERE id NOT IN "
-            "(SELECT evaluation_id FROM agenteval_results)"
-        ).fetchone()[0]
-    assert empty == 0
+    empty = "WHERE id NOT IN (SELECT evaluation_id FROM agenteval_results)"
+    assert rows(tmp_path / "x.db", f"SELECT id FROM agenteval_evaluations {empty}") == []
 
 
 def test_a_database_from_before_is_read_and_written(tmp_path: Path) -> None:
@@ -245,8 +233,7 @@ def test_a_database_from_before_is_read_and_written(tmp_path: Path) -> None:
     for first in ("read", "write"):
         path = tmp_path / f"{first}.db"
         save(SqlStorageProvider(path=path), answered("a" * 16, scored()))
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("ALTER TABLE agenteval_evaluations DROP COLUMN call_id")
+        rows(path, "ALTER TABLE agenteval_evaluations DROP COLUMN call_id")
         sql = SqlStorageProvider(path=path)
         if first == "read":
             [item] = sql.query()

@@ -43,25 +43,18 @@ async def word_of(executor: Executor, evaluator: Evaluator, text: str) -> str:
 
 async def side_by_side() -> tuple[list[str], dict[str, list[str]]]:
     """What a thousand healthy evaluations gave while others hung, left and crashed among them."""
-    executor, healthy = Executor(live=True), Computing()
-    troubled = [
-        Troubled(criterion_name=f"t{number}", timeout_s=LIMIT_S) for number in range(TROUBLED)
-    ]
-    work = []
-    for number in range(HEALTHY):
-        work.append(word_of(executor, healthy, "fine"))
-        if number % (HEALTHY // TROUBLED) == 50:
-            evaluator = troubled[number // (HEALTHY // TROUBLED)]
-            work += [word_of(executor, evaluator, text) for text in EXPECTED]
-    with closing(executor):
-        words = await asyncio.gather(*work)
-    step = HEALTHY // TROUBLED + len(EXPECTED)
-    bad = {
-        text: [words[51 + offset + turn * step] for turn in range(TROUBLED)]
-        for offset, text in enumerate(EXPECTED)
-    }
-    good = [word for number, word in enumerate(words) if number % step not in (51, 52, 53)]
-    return good, bad
+    healthy = Computing()
+    work: list[tuple[Evaluator, str]] = []
+    for number in range(TROUBLED):
+        work += [(healthy, "fine")] * (HEALTHY // TROUBLED)
+        troubled = Troubled(criterion_name=f"t{number}", timeout_s=LIMIT_S)
+        work += [(troubled, text) for text in EXPECTED]
+    words: dict[str, list[str]] = {"fine": [], **{text: [] for text in EXPECTED}}
+    with closing(Executor(live=True)) as executor:
+        tasks = [word_of(executor, evaluator, text) for evaluator, text in work]
+        for (_, text), word in zip(work, await asyncio.gather(*tasks), strict=True):
+            words[text].append(word)
+    return words.pop("fine"), words
 
 
 async def time_to_come_back() -> list[float]:
@@ -191,12 +184,8 @@ BOTH = pytest.mark.parametrize("kind", [AnthropicJudge, OpenAICompatibleJudge])
 GOOD = '{"evidence": ["q"], "reason": "so it is", "score": true}'
 
 
-async def _side_by_side(
-    healthy: LLMJudge, hung: list[LLMJudge]
-) -> tuple[Counter[str], Counter[str], float]:
-    """What so many evaluations gave, ten hung ones first among them, and how long the healthy ones
-    took.
-    """
+async def _side_by_side(healthy: LLMJudge, hung: list[LLMJudge]) -> float:
+    """Evaluate so often, ten hung ones first; all others are scored. Returns how long those took."""
     began = time.monotonic()
     with closing(Executor(live=True)) as executor:
         stuck = [
@@ -207,7 +196,9 @@ async def _side_by_side(
         fine = (word_of(executor, healthy, f"fine {number}") for number in range(CALLS - len(hung)))
         good = await asyncio.gather(*fine)
         took_s = time.monotonic() - began
-        return Counter(good), Counter(await asyncio.gather(*stuck)), took_s
+        assert Counter(good) == {"scored": CALLS - HUNG}
+        assert Counter(await asyncio.gather(*stuck)) == {"timeout": HUNG}
+        return took_s
 
 
 def _provider(body: dict[str, Any]) -> ModelReply:
@@ -233,13 +224,11 @@ def test_half_open_connections_hold_up_nobody(
         healthy, hung = (
             LLMJudge(judge=judge, criterion_name="fine", timeout_s=60.0) for judge in judges
         )
-        good, bad, took_s = asyncio.run(_side_by_side(healthy, [hung] * HUNG))
+        took_s = asyncio.run(_side_by_side(healthy, [hung] * HUNG))
     promise(
         "C3",
-        figure=f"{good['scored']} of {CALLS - HUNG} judged beside {HUNG} hung connections, in {took_s:.1f} s",
+        figure=f"{CALLS - HUNG} judged beside {HUNG} hung connections, in {took_s:.1f} s",
     )
-    assert good == {"scored": CALLS - HUNG}
-    assert bad == {"timeout": HUNG}
 
 
 @pytest.mark.sized
@@ -259,12 +248,10 @@ def test_functions_that_never_return_hold_up_nobody(promise: Recorder) -> None:
             for number in range(HUNG)
         ]
         fine = LLMJudge(judge=lambda prompt: GOOD, criterion_name="fine", timeout_s=60.0)
-        good, bad, _ = asyncio.run(_side_by_side(fine, hung))
-        assert good == {"scored": CALLS - HUNG}
-        assert bad == {"timeout": HUNG}
+        asyncio.run(_side_by_side(fine, hung))
     finally:
         ends.set()
-    promise("C3", figure=f"{good['scored']} of {CALLS - HUNG} judged beside {HUNG} hung functions")
+    promise("C3", figure=f"{CALLS - HUNG} judged beside {HUNG} hung functions")
 
 
 def test_a_function_that_always_hangs_leaves_few_threads(promise: Recorder) -> None:

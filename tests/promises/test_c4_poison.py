@@ -33,6 +33,7 @@ from tests.promises.bench import pipeline_of
 from tests.promises.figures import Recorder
 
 BATCH, FEW = 512, 48
+RESPONSE_ID = "gen_ai.response.id"
 PATIENCE_S = 60.0
 """How long is waited for what a batch of calls comes to, however slow the machine is."""
 
@@ -64,7 +65,7 @@ class Poison(NamedTuple):
     prompt: Any = "a question"
     facts: dict[str, Any] = {}
     agent: str = "agent"
-    judge: Callable[[], Any] | None = None
+    score: Any = None
 
 
 def _cycle() -> Any:
@@ -78,10 +79,6 @@ def _deep() -> Any:
     for _ in range(5_000):
         deep = [deep]
     return deep
-
-
-def _raises(error: BaseException) -> Any:
-    raise error
 
 
 _VALUES: dict[str, Callable[[], Any]] = {
@@ -99,46 +96,51 @@ _FACTS = (
     "metadata", "context", "ground_truth", "tool_calls", "message_history", "model", "conversation_id", "response_id",
     "usage", "cost", "session_id", "response", "no such fact",
 )  # fmt: skip
-_SCORES: dict[str, Callable[[], Any]] = {
-    "NaN score": lambda: Score(value=float("nan")),
-    "infinite score": lambda: Score(value=float("inf")),
-    "huge score": lambda: Score(value=10**400),
-    "no score": object,
-    "category": lambda: Score(value=SURROGATE),
-    "large category": lambda: Score(value=LARGE),
-    "NUL category": lambda: Score(value="a\0b"),
-    "label": lambda: Score(value=1.0, label=SURROGATE),
-    "large label": lambda: Score(value=1.0, label=LARGE),
-    "reason code": lambda: Score(value=1.0, reason_code=SURROGATE),
-    "large reason code": lambda: Score(value=1.0, reason_code=LARGE),
-    "reasoning": lambda: Score(value=1.0, reasoning=SURROGATE),
-    "metadata": lambda: Score(value=1.0, metadata=_cycle()),
-    "hostile metadata": lambda: Score(value=1.0, metadata={"a": Hostile()}),
-    "error type": lambda: _raises(EvaluationError("x", error_type=SURROGATE)),
-    "large error type": lambda: _raises(EvaluationError("x", error_type=LARGE)),
-    "error message": lambda: _raises(ValueError(SURROGATE)),
-    "large error": lambda: _raises(ValueError(LARGE)),
-    "hostile error": lambda: _raises(HostileError()),
-    "skip": lambda: _raises(EvaluationSkipped(SURROGATE)),
+_SCORES: dict[str, Any] = {
+    "NaN score": Score(value=float("nan")),
+    "infinite score": Score(value=float("inf")),
+    "huge score": Score(value=10**400),
+    "no score": object(),
+    "category": Score(value=SURROGATE),
+    "large category": Score(value=LARGE),
+    "NUL category": Score(value="a\0b"),
+    "label": Score(value=1.0, label=SURROGATE),
+    "large label": Score(value=1.0, label=LARGE),
+    "reason code": Score(value=1.0, reason_code=SURROGATE),
+    "large reason code": Score(value=1.0, reason_code=LARGE),
+    "reasoning": Score(value=1.0, reasoning=SURROGATE),
+    "metadata": Score(value=1.0, metadata=_cycle()),
+    "hostile metadata": Score(value=1.0, metadata={"a": Hostile()}),
+    "error type": EvaluationError("x", error_type=SURROGATE),
+    "large error type": EvaluationError("x", error_type=LARGE),
+    "error message": ValueError(SURROGATE),
+    "large error": ValueError(LARGE),
+    "hostile error": HostileError(),
+    "skip": EvaluationSkipped(SURROGATE),
 }
 
-POISONS: dict[str, Callable[[], Poison]] = {
-    **{
-        f"answer: {name}": lambda make=make: Poison(answer=make()) for name, make in _VALUES.items()
-    },
-    **{
-        f"prompt: {name}": lambda make=make: Poison(prompt=make()) for name, make in _VALUES.items()
-    },
-    **{
-        f"fact {fact}: {name}": lambda fact=fact, make=make: Poison(facts={fact: make()})
-        for fact in _FACTS
-        for name, make in _VALUES.items()
-    },
-    **{f"judge: {name}": lambda make=make: Poison(judge=make) for name, make in _SCORES.items()},
-    "agent: surrogate": lambda: Poison(agent="poisoned \ud800"),
-    "agent: NUL": lambda: Poison(agent="poisoned \0"),
-    "agent: 10 MB": lambda: Poison(agent=LARGE),
-}
+_AGENTS = {"surrogate": "poisoned \ud800", "NUL": "poisoned \0", "10 MB": LARGE}
+
+POISONS = (
+    *(f"{place}: {name}" for place in ("answer", "prompt") for name in _VALUES),
+    *(f"fact {fact}: {name}" for fact in _FACTS for name in _VALUES),
+    *(f"judge: {name}" for name in _SCORES),
+    *(f"agent: {name}" for name in _AGENTS),
+)
+"""By where the poison is, and what."""
+
+
+def poison_of(title: str) -> Poison:
+    place, _, name = title.partition(": ")
+    if place == "judge":
+        return Poison(score=_SCORES[name])
+    if place == "agent":
+        return Poison(agent=_AGENTS[name])
+    value = _VALUES[name]()
+    if place.startswith("fact "):
+        return Poison(facts={place.removeprefix("fact "): value})
+    return Poison(**{place: value})
+
 
 SENT = (
     "answer: surrogate", "answer: 10 MB", "prompt: surrogate", "prompt: cycle", "fact metadata: hostile",
@@ -156,14 +158,12 @@ class Judged(CriterionEvaluator, type="Judged"):
     poison: Any = Field(default=None, exclude=True, repr=False)
 
     def score(self, evaluation_input: EvaluationInput) -> Score:
-        if (
-            self.poison is not None
-            and self.poison.judge is not None
-            and "poisoned" in evaluation_input.response_text
-        ):
-            actual: Score = self.poison.judge()
-            return actual
-        return Score(value=1.0, passed=True)
+        if self.poison.score is None or "poisoned" not in evaluation_input.response_text:
+            return Score(value=1.0, passed=True)
+        if isinstance(self.poison.score, BaseException):
+            raise self.poison.score
+        poisoned: Score = self.poison.score
+        return poisoned
 
 
 class Batch:
@@ -200,8 +200,13 @@ class Batch:
                 self._healthy("a question", "an answer", {"response_id": f"healthy-{number}"})
         assert self.pipeline.flush(PATIENCE_S)
 
-    def assert_counted(self, delivered: int) -> None:
-        """Every call has its outcome; a poisoned one that did not arrive left a mark."""
+    def assert_arrived(self, ids: list[str]) -> None:
+        """All healthy ones arrived, every call has its outcome, and a poisoned one that did not
+        arrive left a mark.
+        """
+        assert {name for name in ids if name.startswith("healthy")} == self.healthy
+        delivered = len(ids) - len(self.healthy)
+        assert delivered <= 1
         outcomes, failures = self.pipeline.accounting.outcomes(), self.pipeline.accounting.failures
         assert sum(outcomes.values()) == self.size
         assert outcomes["evaluated"] >= self.size - 1
@@ -228,21 +233,16 @@ def test_a_poisoned_response_leaves_the_others_whole(
     counted.
     """
     otlp = telemetry.storage(detail="result", content="span_and_event")
-    batch = Batch(POISONS[name](), otlp, tmp_path / "results.jsonl", FEW)
+    batch = Batch(poison_of(name), otlp, tmp_path / "results.jsonl", FEW)
     batch.run()
-    lines = batch.lines()
-    assert {
-        line["responseId"] for line in lines if line.get("responseId", "").startswith("healthy")
-    } == batch.healthy
-    ids = [event.attributes.get("gen_ai.response.id", "") for event in telemetry.events()]
-    assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
-    assert len(ids) <= FEW
+    lines = [line.get("responseId", "") for line in batch.lines()]
+    ids = [event.attributes.get(RESPONSE_ID, "") for event in telemetry.events()]
+    batch.assert_arrived(lines)
+    batch.assert_arrived(ids)
     for event in telemetry.events():
         _assert_safe(event.body, *event.attributes.values())
     for span in telemetry.spans():
         _assert_safe(span.name, *span.attributes.values())
-    batch.assert_counted(len(lines) - (FEW - 1))
-    batch.assert_counted(len(ids) - (FEW - 1))
     promise(
         "C4",
         figure=f"in memory and in a file: {len(batch.healthy)} healthy of a batch of {FEW} delivered",
@@ -277,20 +277,18 @@ def test_the_collector_gets_the_others(
             meter_provider=sdk.meters,
             content="span_and_event",
         )
-        batch = Batch(POISONS[name](), otlp, tmp_path / "results.jsonl", BATCH)
+        batch = Batch(poison_of(name), otlp, tmp_path / "results.jsonl", BATCH)
         batch.run()
         assert batch.pipeline.shutdown(10.0)
     logs = collector.wait_for(lambda seen: _many(seen.logs(service)), timeout_s=20)
     spans = collector.wait_for(lambda seen: _many(seen.spans(service)), timeout_s=20)
-    ids = [log.attributes.get("gen_ai.response.id", "") for log in logs]
-    assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
+    batch.assert_arrived([log.attributes.get(RESPONSE_ID, "") for log in logs])
     assert batch.healthy <= {line.get("responseId") for line in batch.lines()}
-    assert {span.attributes.get("gen_ai.response.id") for span in spans} >= batch.healthy
+    assert batch.healthy <= {span.attributes.get(RESPONSE_ID) for span in spans}
     results = collector.wait_for(
         lambda seen: seen.metric("agenteval.evaluation.results", service), timeout_s=20
     )
     assert sum(point.value or 0 for point in results.points) >= BATCH - 1
-    batch.assert_counted(len(ids) - (BATCH - 1))
     promise(
         "C4",
         figure=f"at a real Collector: {len(batch.healthy)} healthy of a batch of {BATCH} delivered",
@@ -305,16 +303,15 @@ def assert_stored(name: str, storage: SqlStorageProvider, path: Path) -> None:
     """Run a batch with this poison: the healthy ones are stored, and all of them are read back
     whole.
     """
-    batch = Batch(POISONS[name](), storage, path, FEW)
+    batch = Batch(poison_of(name), storage, path, FEW)
     batch.run()
     actual = [
         storage.read(identifier.evaluation_id)
         for identifier in storage.query(criterion="judged", limit=10 * FEW)
     ]
     ids = [whole.response_id or "" for whole in actual if whole is not None]
-    assert {identifier for identifier in ids if identifier.startswith("healthy")} == batch.healthy
-    assert len(actual) == len(ids) <= FEW
-    batch.assert_counted(len(ids) - (FEW - 1))
+    assert len(actual) == len(ids)
+    batch.assert_arrived(ids)
     assert batch.pipeline.shutdown(10.0)
 
 

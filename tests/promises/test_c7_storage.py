@@ -261,10 +261,12 @@ def test_a_folder_that_cannot_be_used(
         folder.unlink()
         aside.rename(folder)
 
-    moved, mounted = (move, back), (lambda: mount(folder, "ro"), lambda: unmount(folder))
-    start, stop = moved if fault == "folder gone" else mounted
-    title = fault if fault == "read-only" else f"{name}, {fault}"
-    host_with(folder / name).outlives(start, stop, title, promise)
+    title = f"{name}, {fault}"
+    host = host_with(folder / name)
+    if fault == "folder gone":
+        host.outlives(move, back, title, promise)
+    else:
+        host.outlives(lambda: mount(folder, "ro"), lambda: unmount(folder), title, promise)
 
 
 @pytest.mark.parametrize("owner", ["SQLite's", "ours", "JSON's"])
@@ -296,12 +298,11 @@ def test_a_server_that_does_not_answer(
     how: str, host_with: Callable[..., Host], postgresql: PostgreSQL, promise: Recorder
 ) -> None:
     """A server that is gone or never answers is noticed, and used when it is back."""
-    stop, start = (
-        (postgresql.pause, postgresql.resume)
-        if how == "hangs"
-        else (postgresql.stop, postgresql.start)
-    )
-    host_with(url=postgresql.url).outlives(stop, start, f"PostgreSQL {how}", promise)
+    host, title = host_with(url=postgresql.url), f"PostgreSQL {how}"
+    if how == "hangs":
+        host.outlives(postgresql.pause, postgresql.resume, title, promise)
+    else:
+        host.outlives(postgresql.stop, postgresql.start, title, promise)
 
 
 def test_a_disk_that_hangs(

@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import json
-import os
 import signal
-import subprocess
-import sys
 import textwrap
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +12,9 @@ import pytest
 
 from agenteval_otel.engine.pipeline import EXIT_TIMEOUT_S
 from tests.backends.faults import free_ports
-from tests.backends.process import bare_environment
+from tests.promises.endings import get, saved, server
 from tests.promises.figures import Recorder
-from tests.promises.programs import PROJECT, run_program
+from tests.promises.programs import run_program
 from tests.promises.receiver import Receiver
 
 CALLS = 200
@@ -91,12 +84,9 @@ def margin_s() -> float:
     return 0.5 + time.monotonic() - began
 
 
-def saved(target: Path) -> int:
-    ids = (
-        [json.loads(line)["sessionId"] for line in target.read_text().splitlines()]
-        if target.exists()
-        else []
-    )
+def saved_once(target: Path) -> int:
+    """How many answers the file has, each once."""
+    ids = saved(target)
     assert len(ids) == len(set(ids))
     return len(ids)
 
@@ -113,9 +103,9 @@ def test_a_plain_program_delivers_everything(
     assert finished.lines("ours") == [str(host != "later")]
     promise(
         "D1",
-        figure=f"plain Python: {saved(target)} of {CALLS} delivered in {finished.exit_s:.1f} s",
+        figure=f"plain Python: {saved_once(target)} of {CALLS} delivered in {finished.exit_s:.1f} s",
     )
-    assert saved(target) == CALLS
+    assert saved_once(target) == CALLS
     assert finished.exit_s <= EXIT_TIMEOUT_S + margin_s()
 
 
@@ -136,7 +126,7 @@ def test_nothing_of_ours_is_installed_where_it_is_not_wanted(
     assert host != "none" or finished.exit_s <= margin_s(), (
         "the default action takes no time of ours"
     )
-    assert host != "ignores" or ("went_on" in finished.stdout and saved(target) == 5)
+    assert host != "ignores" or ("went_on" in finished.stdout and saved_once(target) == 5)
 
 
 def test_what_cannot_be_delivered_in_time_is_counted(receiver: Receiver, promise: Recorder) -> None:
@@ -273,10 +263,10 @@ def test_the_handler_is_there_from_when_it_is_needed(
     assert words == [[configured], [decorated], [answered]]
     assert finished.lines("afterwards") == (["default"] if how == "reset" else [])
     if how == "reset":
-        assert saved(target) < 100
+        assert saved_once(target) < 100
         return
-    assert saved(target) == delivered
-    promise("D1", figure=f"no handler of the host's, {how}: {saved(target)} of 100 delivered")
+    assert saved_once(target) == delivered
+    promise("D1", figure=f"no handler of the host's, {how}: {saved_once(target)} of 100 delivered")
 
 
 def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
@@ -296,7 +286,7 @@ def test_a_forked_child_decides_anew(tmp_path: Path, promise: Recorder) -> None:
     assert finished.lines("child") == ["default", "default"]
     assert finished.lines("child_answered") == [OURS]
     assert finished.lines("child_code") == [str(int(-signal.SIGTERM))] * 2
-    assert saved(target) == 100
+    assert saved_once(target) == 100
     promise("D1", figure="forked child: 100 of 100 delivered; one without answers has no handler")
 
 
@@ -335,42 +325,6 @@ APPLICATION = """
         await send({{"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]}})
         await send({{"type": "http.response.body", "body": body}})
 """
-
-
-@contextlib.contextmanager
-def server(*command: str, folder: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    with (folder / "stderr").open("w") as stderr:
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", *command],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            env=bare_environment(PYTHONPATH=str(PROJECT), **environment),
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def get(port: int, path: str, deadline: float) -> str:
-    """The answer to a request; the first ones may come before the server listens."""
-    while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().read().decode()
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)  # a port that nobody listens on yet has no event to wait for
-        finally:
-            connection.close()
 
 
 SERVERS: dict[str, Any] = {
@@ -414,7 +368,7 @@ def test_a_server_ends_its_own_way_and_everything_is_delivered(
     how = "default" if is_wanted else "handle_sigterm: false, flush() at its end"
     promise(
         "D1",
-        figure=f"{kind}, {how}: {saved(target)} of {requests} delivered, ended in {took_s:.1f} s",
+        figure=f"{kind}, {how}: {saved_once(target)} of {requests} delivered, ended in {took_s:.1f} s",
     )
-    assert saved(target) == requests
+    assert saved_once(target) == requests
     assert took_s <= EXIT_TIMEOUT_S + 1.0 + margin_s()

@@ -4,18 +4,19 @@ nothing behind.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import threading
 
 import pytest
 
+from tests.promises.endings import until_stopped
 from tests.promises.figures import Recorder
 from tests.promises.programs import started_program
 from tests.promises.receiver import Receiver
+from tests.promises.sidecars import of_events
 
-CALLS = 50
+CALLS, RESPONSE_ID = 50, "gen_ai.response.id"
 PROGRAM = """
     import asyncio, os, signal, sys
     from agenteval_otel import accounting, annotate, configure, flush, monitor
@@ -48,10 +49,9 @@ PROGRAM = """
 """
 
 
-def until_stopped(process: subprocess.Popen[str]) -> list[str]:
+def flushed(process: subprocess.Popen[str]) -> list[str]:
     """Wait for the process to be stopped; what it said of its flush."""
-    pid, status = os.waitpid(process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status), f"{pid} ended: {status}"
+    until_stopped(process)
     return process.stdout.readline().split()
 
 
@@ -63,13 +63,13 @@ def test_nothing_is_left_in_a_frozen_process(
     afterwards.
     """
     with started_program(PROGRAM, receiver.endpoint, str(CALLS)) as process:
-        assert until_stopped(process) == ["flushed", "True", "0"]
-        arrived = response_ids(receiver)
+        assert flushed(process) == ["flushed", "True", "0"]
+        arrived = of_events(receiver, RESPONSE_ID)
         assert sorted(arrived) == sorted(f"0-{call}" for call in range(CALLS))
         threading.Event().wait(seconds)
         process.send_signal(signal.SIGCONT)
-        assert until_stopped(process) == ["flushed", "True", "0"]
-        assert len(response_ids(receiver)) == CALLS + 1
+        assert flushed(process) == ["flushed", "True", "0"]
+        assert len(of_events(receiver, RESPONSE_ID)) == CALLS + 1
         process.send_signal(signal.SIGCONT)
         printed, complaints = process.communicate(timeout=30)
     promise(
@@ -78,17 +78,8 @@ def test_nothing_is_left_in_a_frozen_process(
     )
     assert printed.split() == ["outcomes", str(CALLS + 1), str(CALLS + 1)], complaints
     assert complaints == ""
-    ids = response_ids(receiver)
+    ids = of_events(receiver, RESPONSE_ID)
     assert len(ids) == len(set(ids)) == CALLS + 1
-
-
-def response_ids(receiver: Receiver) -> list[str]:
-    return [
-        pair.value.string_value
-        for event in receiver.events()
-        for pair in event.attributes
-        if pair.key == "gen_ai.response.id"
-    ]
 
 
 def test_a_flush_that_is_not_done_says_so(receiver: Receiver) -> None:
@@ -96,5 +87,5 @@ def test_a_flush_that_is_not_done_says_so(receiver: Receiver) -> None:
     pending.
     """
     with started_program(PROGRAM, receiver.endpoint, "5", "hangs") as process:
-        assert until_stopped(process) == ["flushed", "False", "5"]
-    assert response_ids(receiver) == []
+        assert flushed(process) == ["flushed", "False", "5"]
+    assert of_events(receiver, RESPONSE_ID) == []

@@ -7,12 +7,12 @@ from __future__ import annotations
 import gzip
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from agenteval_otel.testing import ModelReply, ModelServer
 from tests.promises.figures import Recorder
 from tests.promises.receiver import Receiver
 from tests.promises.served import SETTINGS, Served, new_trace_id, trace_request
+from tests.promises.sidecars import counted, points
 
 ORDINARY = 200
 EVER = (
@@ -43,23 +43,14 @@ evaluators:
 VERDICT = '{"evidence": [], "reason": "as asked", "score": true}'
 
 
-def points(receiver: Receiver) -> dict[str, list[Any]]:
-    """The points of the newest export that has any, by metric."""
-    newest: dict[str, list[Any]] = {}
-    for resource in receiver.resources("metrics"):
-        for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
-            data: Any = getattr(metric, metric.WhichOneof("data"))
-            newest[metric.name] = list(data.data_points)
-    return newest
+CALLS, ANSWERED = "agenteval.judge.calls", {"agenteval.outcome": "answered"}
+EXPORTS = 1_000
+"""More than there are: at its end the sidecar exports no gauges."""
 
 
-def attributes(point: Any) -> dict[str, str]:
-    return {pair.key: pair.value.string_value for pair in point.attributes}
-
-
-def calls_by_outcome(receiver: Receiver) -> dict[str, int]:
-    calls = points(receiver).get("agenteval.judge.calls", ())
-    return {attributes(point)["agenteval.outcome"]: point.as_int for point in calls}
+def has_metrics(receiver: Receiver, *names: str) -> bool:
+    seen = {name for name, _, _ in points(receiver, EXPORTS)}
+    return seen.issuperset(f"agenteval.{name}" for name in names)
 
 
 def test_the_sidecar_tells_of_itself(tmp_path: Path, receiver: Receiver, promise: Recorder) -> None:
@@ -68,27 +59,22 @@ def test_the_sidecar_tells_of_itself(tmp_path: Path, receiver: Receiver, promise
     """
     with Served(tmp_path, settings=LIMITED, endpoint=receiver.endpoint) as served:
         for number in range(300):
-            served.post(
-                trace_request(new_trace_id(), text="x" * 5_000, agent=f"agent-{number % 3}")
-            )
+            request = trace_request(new_trace_id(), text="x" * 5_000, agent=f"agent-{number % 3}")
+            served.post(request)
             if number % 50 == 0:
                 served.post(b"garbage")
                 served.post(gzip.compress(b"\0" * 70_000_000), Content_Encoding="gzip")
                 served.post(trace_request(0))
                 with suppress(OSError):
                     served.export(b"garbage")
-        served.wait_for(lambda: "agenteval.last_success" in points(receiver), "metrics")
+        served.wait_for(lambda: has_metrics(receiver, "last_success"), "metrics")
         assert served.terminate() == 0
-    seen = points(receiver)
-    missing = [name for name in EVER if f"agenteval.{name}" not in seen]
-    outcomes = {
-        outcome for point in seen["agenteval.spans"] for outcome in attributes(point).values()
-    }
-    count = sum(map(len, seen.values()))
-    promise("D3", figure=f"sidecar under load with faults, 3 agents: {count} series")
-    assert missing == []
-    assert {"read", "refused", "invalid"} <= outcomes
-    assert count <= ORDINARY
+    series = list(points(receiver, EXPORTS))
+    promise("D3", figure=f"sidecar under load with faults, 3 agents: {len(series)} series")
+    assert has_metrics(receiver, *EVER)
+    for outcome in ("read", "refused", "invalid"):
+        assert counted(receiver, "agenteval.spans", {"agenteval.outcome": outcome}) > 0, outcome
+    assert len(series) <= ORDINARY
 
 
 def test_the_sidecar_tells_of_its_judges(
@@ -111,26 +97,24 @@ def test_the_sidecar_tells_of_its_judges(
         def is_open() -> bool:
             return any(
                 point.as_int or point.as_double
-                for point in points(receiver).get("agenteval.judge.breaker", ())
+                for name, _, point in points(receiver)
+                if name == "agenteval.judge.breaker"
             )
 
+        def is_answered() -> bool:
+            return counted(receiver, CALLS, ANSWERED) == 4
+
         # One after the other: an answer that comes after a failure would keep the breaker closed.
-        for count, done in (
-            (4, lambda: calls_by_outcome(receiver).get("answered") == 4),
-            (3, is_open),
-            (3, is_open),
-        ):
+        for count, done in ((4, is_answered), (3, is_open), (3, is_open)):
             for _ in range(count):
                 served.post(trace_request(new_trace_id()))
             served.wait_for(done, "answers, or an open breaker")
         assert served.terminate() == 0
-    seen = points(receiver)
-    assert [name for name in OF_JUDGES if f"agenteval.{name}" not in seen] == []
-    calls = calls_by_outcome(receiver)
-    assert calls["answered"] == 4
-    assert calls["breaker_open"] == 3
-    (cost,) = seen["agenteval.judge.cost"]
-    assert round(cost.as_double, 9) == 4 * (400 * 1.0 + 60 * 5.0) / 1e6
-    count = sum(map(len, seen.values()))
-    promise("D3", figure=f"sidecar with a judge whose circuit opens: {count} series")
-    assert count <= ORDINARY
+    assert has_metrics(receiver, *OF_JUDGES)
+    assert is_answered()
+    assert counted(receiver, CALLS, {"agenteval.outcome": "breaker_open"}) == 3
+    series = list(points(receiver, EXPORTS))
+    (cost,) = [point.as_double for name, _, point in series if name == "agenteval.judge.cost"]
+    assert round(cost, 9) == 4 * (400 * 1.0 + 60 * 5.0) / 1e6
+    promise("D3", figure=f"sidecar with a judge whose circuit opens: {len(series)} series")
+    assert len(series) <= ORDINARY

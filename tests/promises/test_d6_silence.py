@@ -18,17 +18,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from agenteval_otel.semconv import EVALUATION_SAMPLED
 from tests.promises.figures import Recorder
-from tests.promises.served import SETTINGS, Served, add_span, messages, new_trace_id, trace_request
+from tests.promises.served import Served, add_span, new_trace_id
+from tests.promises.sidecars import AGENT, ANSWER, answer
 
 WITHIN_S = 10.0
 BUSY_S = 5.0  # as much more on a machine with other work
 ANSWERS = 8
-AGENT = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"}
-WITH_TEXT = {
-    **AGENT,
-    "gen_ai.input.messages": messages("user", "A question?"),
-    "gen_ai.output.messages": messages("assistant", "An answer."),
-}
 
 
 def spans_request(
@@ -50,7 +45,7 @@ def evaluate_elsewhere(span: Any) -> None:
 
 CASES = {
     "already_monitored": (
-        spans_request(WITH_TEXT, evaluate_elsewhere),
+        spans_request(ANSWER, evaluate_elsewhere),
         "8 answers came, none was evaluated here: they are evaluated already, in support-api",
         "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=agenteval",
     ),
@@ -80,7 +75,7 @@ def test_a_sidecar_that_drops_everything_says_why(
     an answer that is evaluated takes it back.
     """
     request, problem, fix = CASES[reason]
-    with Served(tmp_path, settings=SETTINGS) as served:
+    with Served(tmp_path) as served:
         assert "nothing_evaluated" not in json.loads(served.get("/healthz").body)
         began = time.monotonic()
         assert served.post(request).status == 200
@@ -96,7 +91,7 @@ def test_a_sidecar_that_drops_everything_says_why(
         assert fix in state["fix"]
         assert "support-api" not in health.body.decode()
         assert served.get("/readyz").status == 200
-        assert served.post(trace_request(new_trace_id())).status == 200
+        answer(served)
         served.wait_for(
             lambda: "nothing_evaluated" not in json.loads(served.get("/healthz").body), "answer"
         )

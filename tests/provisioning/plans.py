@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from agenteval_otel.models import EvaluationCriteria
 from agenteval_otel.provisioning import MonitoringPlan, PlannedCriterion
+from agenteval_otel.provisioning.prometheus import files_of
 
 HOSTILE = """a "quoted" \\back\\slash {{ $value }} {{"${1} | a.b* [x] 'single' `tick` ünïcode 漢字 \u2028 \ufffd %s"""
 """A name that breaks out of everything that does not escape it."""
@@ -57,6 +61,13 @@ EVERYTHING = plan_of(
 )
 """A plan that has every alert."""
 
+
+@cache
+def rules_of_everything() -> Mapping[str, str]:
+    """Prometheus' files for it, made once: YAML is written slowly."""
+    return files_of(EVERYTHING)
+
+
 FULL = plan_of(
     criterion(
         "Helpful.v2",
@@ -89,6 +100,18 @@ def written(files: Mapping[str, str], folder: Path) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     return folder
+
+
+def loaded(text: str) -> Any:
+    """The tree of a YAML text, by the parser in C where there is one: rules are long."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
+def accepted(binary: Path, *arguments: str | Path) -> str:
+    """The output of promtool or amtool, which has to find nothing wrong."""
+    code, output = promtool(binary, *arguments)
+    assert code == 0, output
+    return output
 
 
 def promtool(binary: Path, *arguments: str | Path) -> tuple[int, str]:

@@ -4,17 +4,15 @@ something else.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.alertmanager import files_of
 from agenteval_otel.provisioning.prometheus import alerts_of
 
-from .plans import EVERYTHING, HOSTILE, criterion, plan_of, written
+from .plans import EVERYTHING, HOSTILE, accepted, criterion, loaded, plan_of, written
 
 PLANS = {
     "everything": EVERYTHING,
@@ -32,13 +30,7 @@ def test_amtool_takes_it(
 ) -> None:
     """Whatever the settings, with a webhook or without."""
     folder = written(files_of(PLANS[name], webhook=webhook), tmp_path)
-    done = subprocess.run(
-        [amtool_binary, "check-config", folder / "alertmanager.yml"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    accepted(amtool_binary, "check-config", folder / "alertmanager.yml")
 
 
 @pytest.mark.backend
@@ -51,28 +43,22 @@ def test_everything_is_routed_to_the_one_receiver(
     """Pages and tickets reach the webhook; without one, nobody."""
     folder = written(files_of(EVERYTHING, webhook=webhook), tmp_path)
     for severity in ("page", "ticket"):
-        done = subprocess.run(
-            [
-                amtool_binary,
-                "config",
-                "routes",
-                "test",
-                f"--config.file={folder / 'alertmanager.yml'}",
-                f"--verify.receivers={receiver}",
-                f"severity={severity}",
-                "alertname=AgentevalMonitorBlind",
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        accepted(
+            amtool_binary,
+            "config",
+            "routes",
+            "test",
+            f"--config.file={folder / 'alertmanager.yml'}",
+            f"--verify.receivers={receiver}",
+            f"severity={severity}",
+            "alertname=AgentevalMonitorBlind",
         )
-        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_without_a_webhook_the_file_says_how_to_tell_somebody() -> None:
     """The receiver does nothing, and a comment says what to add."""
     text = files_of(EVERYTHING)["alertmanager.yml"]
-    assert yaml.safe_load(text)["receivers"] == [{"name": "nobody"}]
+    assert loaded(text)["receivers"] == [{"name": "nobody"}]
     assert "webhook_configs" in text.partition("\nroute:")[0]
 
 
@@ -91,7 +77,7 @@ def test_what_follows_from_something_else_is_left_unsaid() -> None:
     """A breach stands for its burn rate, blind for quality, silent for everything, each only about
     the same service.
     """
-    rules = yaml.safe_load(files_of(EVERYTHING)["alertmanager.yml"])["inhibit_rules"]
+    rules = loaded(files_of(EVERYTHING)["alertmanager.yml"])["inhibit_rules"]
     message = {tuple(rule["source_matchers"]): rule for rule in rules}
     service = ["deployment_environment_name", "job"]
     breached = message[('alertname="AgentevalObjectiveBreached"',)]
@@ -125,14 +111,8 @@ def test_a_service_may_be_idle(
 ) -> None:
     """In these hours its silence is muted, and nothing else."""
     folder = written(files_of(EVERYTHING, idle=idle), tmp_path)
-    done = subprocess.run(
-        [amtool_binary, "check-config", folder / "alertmanager.yml"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    tree = yaml.safe_load((folder / "alertmanager.yml").read_text())
+    accepted(amtool_binary, "check-config", folder / "alertmanager.yml")
+    tree = loaded((folder / "alertmanager.yml").read_text())
     (interval,) = tree["time_intervals"][0]["time_intervals"]
     assert [(item["start_time"], item["end_time"]) for item in interval["times"]] == times
     muted = [route for route in tree["route"]["routes"] if "mute_time_intervals" in route]
@@ -150,21 +130,14 @@ def test_alerts_that_are_not_there_are_not_named() -> None:
     """Without criteria there is nothing to inhibit; without objectives no alert about them is
     named.
     """
-    assert "inhibit_rules" not in yaml.safe_load(files_of(plan_of())["alertmanager.yml"])
+    assert "inhibit_rules" not in loaded(files_of(plan_of())["alertmanager.yml"])
     assert "Objective" not in files_of(plan_of(criterion("a")))["alertmanager.yml"]
 
 
 def test_times_are_scaled_with_a_floor() -> None:
     """Waiting, grouping and repeating shrink with the windows, to a second at least."""
-    route = yaml.safe_load(files_of(PLANS["scaled"])["alertmanager.yml"])["route"]
-    assert (route["group_wait"], route["group_interval"], route["repeat_interval"]) == (
-        "1s",
-        "1s",
-        "43200ms",
-    )
-    page = yaml.safe_load(files_of(EVERYTHING)["alertmanager.yml"])["route"]["routes"][0]
-    assert (page["group_wait"], page["group_interval"], page["repeat_interval"]) == (
-        "10s",
-        "1m",
-        "1h",
-    )
+    route = loaded(files_of(PLANS["scaled"])["alertmanager.yml"])["route"]
+    names = ("group_wait", "group_interval", "repeat_interval")
+    assert [route[name] for name in names] == ["1s", "1s", "43200ms"]
+    page = loaded(files_of(EVERYTHING)["alertmanager.yml"])["route"]["routes"][0]
+    assert [page[name] for name in names] == ["10s", "1m", "1h"]

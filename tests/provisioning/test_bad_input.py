@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
 from agenteval_otel import semconv as names
-from agenteval_otel.provisioning import MonitoringPlan
-from agenteval_otel.provisioning.prometheus import alerts_of, files_of
+from agenteval_otel.provisioning.prometheus import alerts_of
 from agenteval_otel.provisioning.prometheus.rules import (
     DAY,
     STEP_S,
     STEPS,
-    Scenario,
     Series,
     gauge,
     scenario,
 )
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, LABEL, OUTCOME
 
-from .plans import EVERYTHING, promtool, written
+from .plans import EVERYTHING, accepted, loaded, rules_of_everything, written
 
 HELPFUL = {CRITERION: "helpful", AGENT: "any agent"}
 STRICT = {CRITERION: "no_secrets", AGENT: "any agent"}
@@ -112,18 +109,9 @@ def test_only_these_alerts_fire(promtool_binary: Path, tmp_path: Path) -> None:
     """Neither silence nor a single verdict nor a restart raises a page; a breach in one version of
     two does.
     """
-    code, message = checked(promtool_binary, tmp_path, EVERYTHING, SCENARIOS)
-    assert code == 0, message
-
-
-def checked(
-    binary: Path, folder: Path, plan: MonitoringPlan, scenarios: Sequence[Scenario]
-) -> tuple[int, str]:
-    """What promtool says of these scenarios for the rules of a plan."""
-    tree = written(files_of(plan), folder) / "tests/agenteval-alerts.test.yaml"
-    test = yaml.safe_load(tree.read_text())
-    test["tests"] = [
-        alerts_of(plan)[0]._replace(scenarios=tuple(scenarios), step_s=STEP_S).test(plan)
-    ]
-    tree.write_text(yaml.safe_dump(test, allow_unicode=True))
-    return promtool(binary, "test", "rules", tree)
+    file = written(rules_of_everything(), tmp_path) / "tests/agenteval-alerts.test.yaml"
+    tree = loaded(file.read_text())
+    alert = alerts_of(EVERYTHING)[0]._replace(scenarios=SCENARIOS, step_s=STEP_S)
+    tree["tests"] = [alert.test(EVERYTHING)]
+    file.write_text(yaml.safe_dump(tree, allow_unicode=True))
+    accepted(promtool_binary, "test", "rules", file)

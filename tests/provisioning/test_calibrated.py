@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
-import yaml
 
 from agenteval_otel.config import Settings
 from agenteval_otel.config.process import build
@@ -20,6 +21,8 @@ from agenteval_otel.provisioning import MonitoringPlan, promql
 from agenteval_otel.provisioning.grafana import files_of as dashboards_of
 from agenteval_otel.provisioning.prometheus import files_of
 from agenteval_otel.testing import ScriptedJudge
+
+from .plans import loaded
 
 JUDGE = LLMJudge(
     "Is it polite?", criterion_name="polite", judge=ScriptedJudge(fallback={}), objective=0.9
@@ -46,6 +49,12 @@ def plan(*records: CalibrationRecord) -> MonitoringPlan:
     )
 
 
+@pytest.fixture(scope="module")
+def rules() -> dict[str, Mapping[str, str]]:
+    """Prometheus' files with a record and without."""
+    return {"corrected": files_of(plan(record())), "plain": files_of(plan())}
+
+
 @pytest.mark.parametrize(
     ("mean", "verdicts"), [(0.5, 400.0), (0.86, 60.0), (0.3, 2_000.0), (0.02, 50.0), (1.0, 30.0)]
 )
@@ -62,14 +71,14 @@ def test_prometheus_computes_what_the_record_corrects(mean: float, verdicts: flo
         assert eval(expression.replace("^", "**"), names) == pytest.approx(value, abs=1e-9), word
 
 
-def test_the_rules_have_the_corrected_rate_of_calibrated_criteria() -> None:
+def test_the_rules_have_the_corrected_rate_of_calibrated_criteria(rules: Any) -> None:
     """For each window that dashboards offer, of this criterion alone; without a record there is
     none.
     """
-    rules = yaml.safe_load(files_of(plan(record()))["rules/agenteval-dashboards.yaml"])["groups"][
-        0
-    ]["rules"]
-    corrected = {rule["record"]: rule["expr"] for rule in rules if "corrected" in rule["record"]}
+    (group,) = loaded(rules["corrected"]["rules/agenteval-dashboards.yaml"])["groups"]
+    corrected = {
+        rule["record"]: rule["expr"] for rule in group["rules"] if "corrected" in rule["record"]
+    }
     assert sorted(corrected) == sorted(
         f"agenteval:corrected_pass_rate{end}:{window}"
         for end in ("", "_low", "_high")
@@ -78,7 +87,7 @@ def test_the_rules_have_the_corrected_rate_of_calibrated_criteria() -> None:
     assert all(
         '{gen_ai_evaluation_name="polite"}' in expression for expression in corrected.values()
     )
-    assert "corrected" not in files_of(plan())["rules/agenteval-dashboards.yaml"]
+    assert "corrected" not in rules["plain"]["rules/agenteval-dashboards.yaml"]
 
 
 @pytest.mark.parametrize("fields", [{"evaluator_version": "another"}, {"criterion": "other"}])
@@ -104,13 +113,16 @@ def test_dashboards_say_which_they_show() -> None:
         assert "as the judges say" in overview.lower()
 
 
-def test_alerts_say_which_they_show() -> None:
+def test_alerts_say_which_they_show(rules: Any) -> None:
     """Alerts about quality decide by verdicts as they are, and tell the corrected share where there
     is one.
     """
-    for made, has_record in ((plan(record()), True), (plan(), False)):
-        rules = yaml.safe_load(files_of(made)["rules/agenteval-alerts.yaml"])["groups"][0]["rules"]
-        estimates = {rule["alert"]: rule["annotations"].get("estimate", "") for rule in rules}
-        assert "as the judge says" in estimates["AgentevalObjectiveBreached"]
-        assert ("corrected_pass_rate:1d" in estimates["AgentevalObjectiveBreached"]) is has_record
+    for kind, files in rules.items():
+        (group,) = loaded(files["rules/agenteval-alerts.yaml"])["groups"]
+        estimates = {
+            rule["alert"]: rule["annotations"].get("estimate", "") for rule in group["rules"]
+        }
+        breached = estimates["AgentevalObjectiveBreached"]
+        assert "as the judge says" in breached
+        assert ("corrected_pass_rate:1d" in breached) is (kind == "corrected")
         assert estimates["AgentevalServiceSilent"] == ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
@@ -21,6 +21,7 @@ TREES = st.recursive(
 )
 
 
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
 @given(tree=TREES)
 def test_yaml_reads_back_as_it_was(tree: object) -> None:
     """Whatever names and texts are in it: quotes, colons, line breaks, other scripts, words that

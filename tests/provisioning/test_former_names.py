@@ -74,7 +74,7 @@ NAME = b"# agenteval_prompt_version\n"
 ODD = {
     "empty": b"",
     "no text": b"\xff\xfe",
-    "deep": b"[" * 100_000,
+    "deep": b"[" * 10_000,
     "nearly as deep": b"[" * 900 + b"]" * 900,
     "half": b"{",
     "no YAML": b"agenteval_prompt_name: [",

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote_plus
 
 import pytest
@@ -20,7 +21,17 @@ from agenteval_otel.provisioning.prometheus import alerts_of, files_of
 from agenteval_otel.provisioning.prometheus.quality import burn_limit, burn_verdicts
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL, quoted
 
-from .plans import EVERYTHING, HOSTILE, criterion, plan_of, promtool, written
+from .plans import (
+    EVERYTHING,
+    HOSTILE,
+    accepted,
+    criterion,
+    loaded,
+    plan_of,
+    promtool,
+    rules_of_everything,
+    written,
+)
 
 RULES = (
     "rules/agenteval-recording.yaml",
@@ -111,20 +122,10 @@ def test_promtool_finds_the_rules_valid_and_their_scenarios_true(
     no other.
     """
     folder = written(files_of(PLANS[name]), tmp_path)
-    code, message = promtool(
-        promtool_binary,
-        "check",
-        "rules",
-        "--lint=all",
-        "--lint-fatal",
-        *(folder / item for item in RULES),
-    )
-    assert code == 0, message
+    rules = [folder / item for item in RULES]
+    accepted(promtool_binary, "check", "rules", "--lint=all", "--lint-fatal", *rules)
     if PLANS[name].time_scale == 1.0:
-        code, message = promtool(
-            promtool_binary, "test", "rules", *(folder / item for item in TESTS)
-        )
-        assert code == 0, message
+        accepted(promtool_binary, "test", "rules", *(folder / item for item in TESTS))
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -140,7 +141,7 @@ def test_without_thresholds_objectives_and_judges_only_the_monitoring_is_watched
     criteria none.
     """
     files = files_of(plan_of(judge_models=("m",), has_spend_limit=True))
-    assert all(yaml.safe_load(files[name]) == {"groups": []} for name in RULES)
+    assert all(loaded(files[name]) == {"groups": []} for name in RULES)
     monitoring = {
         "MonitorBlind",
         "ServiceSilent",
@@ -202,17 +203,16 @@ def test_windows_and_waiting_times_are_scaled_with_a_floor() -> None:
     # 15 minutes: compared with the age that processes tell, which no scale changes.
     assert set(re.findall(r"\[(.+?)\]", recording)) == {"43200ms", "3600ms", "2s", "1500ms", "15m"}
     assert "agenteval:pass_rate:2h" in recording
-    assert [yaml.safe_load(scaled[name])["groups"][0]["interval"] for name in RULES] == ["1s"] * 3
-    waits = {rule.get("for") for rule in yaml.safe_load(scaled[RULES[1]])["groups"][0]["rules"]}
+    assert [loaded(scaled[name])["groups"][0]["interval"] for name in RULES] == ["1s"] * 3
+    waits = {rule.get("for") for rule in loaded(scaled[RULES[1]])["groups"][0]["rules"]}
     assert waits == {None, "30ms", "150ms", "300ms"}
     assert not {*TESTS} & scaled.keys()  # the day of measurements is one of 24 hours
 
 
 def test_each_alert_says_who_how_bad_and_what_to_do() -> None:
     """Every rule has a severity, a summary, a description and the address of its runbook."""
-    rules = yaml.safe_load(files_of(EVERYTHING, runbooks="https://wiki.example/{{a}}/")[RULES[1]])[
-        "groups"
-    ][0]["rules"]
+    files = files_of(EVERYTHING, runbooks="https://wiki.example/{{a}}/")
+    rules = loaded(files[RULES[1]])["groups"][0]["rules"]
     for rule in rules:
         assert rule["labels"]["severity"] in ("page", "ticket")
         assert rule["annotations"]["summary"] != rule["annotations"]["description"]
@@ -243,6 +243,19 @@ def series(metric: names.Instrument, values: str, labels: dict[str, str]) -> dic
     labels = {"job": HOSTILE, ENVIRONMENT: HOSTILE, CRITERION: HOSTILE, AGENT: HOSTILE, **labels}
     matchers = ", ".join(f"{name}={quoted(value)}" for name, value in labels.items())
     return {"series": f"{metric.prometheus_name}{{{matchers}}}", "values": values}
+
+
+def with_test(folder: Path, test: dict[str, Any]) -> Path:
+    """A file of promtool's that tests the rules of this folder."""
+    tree = {
+        "rule_files": [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)],
+        "evaluation_interval": "1m",
+        "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
+        "tests": [test],
+    }
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump(tree, allow_unicode=True))
+    return file
 
 
 @pytest.mark.backend
@@ -293,16 +306,7 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
             {"eval_time": "6h", "alertname": "AgentevalObjectiveBreached", "exp_alerts": [page]},
         ],
     }
-    files = [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)]
-    tree = {
-        "rule_files": files,
-        "evaluation_interval": "1m",
-        "tests": [test],
-        "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
-    }
-    (tmp_path / "texts.yaml").write_text(yaml.safe_dump(tree, allow_unicode=True))
-    code, message = promtool(promtool_binary, "test", "rules", tmp_path / "texts.yaml")
-    assert code == 0, message
+    accepted(promtool_binary, "test", "rules", with_test(folder, test))
 
 
 @pytest.mark.backend
@@ -348,28 +352,14 @@ def test_a_breach_is_one_alert_with_its_own_text(
         {"labels": f'{{alertname="Agenteval{name}", {CRITERION}="{item}"}}', "value": 1}
         for name, item in sorted(wanted)
     ]
-    tree = {
-        "rule_files": [str(path) for path in sorted((folder / "rules").iterdir(), reverse=True)],
-        "evaluation_interval": "1m",
-        "group_eval_order": ["agenteval-recording-slow", "agenteval-recording", "agenteval-alerts"],
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": lines,
-                "promql_expr_test": [
-                    {
-                        "expr": f"count by (alertname, {CRITERION}) "
-                        '(ALERTS{alertname=~".*Breached|.*Seen",alertstate="firing"})',
-                        "eval_time": at,
-                        "exp_samples": samples,
-                    }
-                ],
-            }
-        ],
+    firing = {
+        "expr": f"count by (alertname, {CRITERION}) "
+        '(ALERTS{alertname=~".*Breached|.*Seen",alertstate="firing"})',
+        "eval_time": at,
+        "exp_samples": samples,
     }
-    (tmp_path / "once.yaml").write_text(yaml.safe_dump(tree))
-    code, message = promtool(promtool_binary, "test", "rules", tmp_path / "once.yaml")
-    assert code == 0, message
+    test = {"interval": "1m", "input_series": lines, "promql_expr_test": [firing]}
+    accepted(promtool_binary, "test", "rules", with_test(folder, test))
     texts = {
         alert.labels.get("of_last"): alert.description
         for alert in alerts_of(plan)
@@ -422,8 +412,8 @@ def failing(output: str) -> set[str]:
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_a_changed_rule_is_noticed(mutation: str, promtool_binary: Path, tmp_path: Path) -> None:
     """For every alert that the change touches its generated test fails."""
-    files = files_of(EVERYTHING)
-    tree = yaml.safe_load(files[RULES[1]])
+    files = rules_of_everything()
+    tree = loaded(files[RULES[1]])
     changed = set()
     for rule in tree["groups"][0]["rules"]:
         mutated = MUTATIONS[mutation](rule["expr"])
@@ -458,8 +448,8 @@ SUMMED: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize("mutation", SUMMED)
 def test_a_changed_sum_is_noticed(mutation: str, promtool_binary: Path, tmp_path: Path) -> None:
     """The scenarios of several processes find a rule that counts too much, or too little."""
-    files = files_of(EVERYTHING)
-    tree = yaml.safe_load(files[RULES[0]])
+    files = rules_of_everything()
+    tree = loaded(files[RULES[0]])
     (group,) = (group for group in tree["groups"] if group["name"] == "agenteval-recording-fleet")
     before = [rule["expr"] for rule in group["rules"]]
     for rule in group["rules"]:

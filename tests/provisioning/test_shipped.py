@@ -38,28 +38,3 @@ def test_what_is_shipped_is_what_is_generated(generated: GeneratedFiles) -> None
     assert [name for name, text in generated.items() if MARK not in text] == []
     there = {path.relative_to(SHIPPED).as_posix() for path in SHIPPED.rglob("*") if path.is_file()}
     assert there - generated.keys() == BY_HAND
-
-
-def test_the_example_has_every_kind_of_criterion(plan: MonitoringPlan) -> None:
-    """Two agents, a judged one with a limit; criteria with threshold, with objective, and with
-    neither.
-    """
-    assert plan.agents == ("assistant", "support")
-    assert plan.judge_models == ("claude-haiku-4-5",)
-    assert plan.has_spend_limit
-    assert {item.name for item in plan.criteria if item.is_alerted} == {
-        "Coherence",
-        "names_the_topic",
-        "next_step",
-        "response_health",
-        "short_enough",
-        "tools_worked",
-    }
-    assert {item.name for item in plan.criteria if item.objective is None} == {
-        "courtesy",
-        "response_health",
-    }
-    assert {item.name for item in plan.criteria if item.threshold is not None} == {
-        "Coherence",
-        "tools_worked",
-    }

@@ -398,6 +398,7 @@ KEPT_WHOLE = [
 ]
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(KEPT_WHOLE),
     st.sampled_from(sorted(CARRIERS)),
@@ -412,7 +413,7 @@ def test_no_carrier_brings_a_secret_out(secret: str, name: str, before: str, aft
     assert secret not in redacted
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(
     st.lists(PIECES, max_size=9).map("".join)
     | st.text(st.characters(min_codepoint=0, max_codepoint=0x10FFFF))
@@ -436,18 +437,21 @@ AWKWARD = [
 
 @pytest.mark.parametrize("unit", AWKWARD)
 def test_its_time_grows_with_the_text_and_not_faster(unit: str) -> None:
-    """Text made to be hard takes about four times as long when it is four times as long."""
+    """Text made to be hard takes about eight times as long when it is eight times as long.
+
+    A time that grew with the square would be 64 times as long.
+    """
 
     def cost(size: int) -> float:
         text = (unit * size)[:size]
         taken = []
-        for _ in range(3):
+        for _ in range(2):
             began = time.thread_time()
             REDACTOR.findings(text)
             taken.append(time.thread_time() - began)
         return min(taken)
 
-    assert cost(128 * 1024) < 4 * 4 * max(cost(32 * 1024), 0.002)
+    assert cost(32 * 1024) < 4 * 8 * max(cost(4 * 1024), 0.001)
 
 
 def test_random_ids_are_left_alone() -> None:

@@ -27,6 +27,14 @@ def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "wait_before", lambda *_: 0.0)
 
 
+def read(
+    cli: CommandLine, searched: Searched, *options: str, kind: str = "jaeger", code: int = 0
+) -> dict[str, Any]:
+    """The report of a replay from a backend that has these traces."""
+    with answering(getattr(searched, f"of_{kind}")) as (url, _):
+        return replay(cli, "--from", kind, url, *WINDOW, *options, code=code)
+
+
 def keys(cli: CommandLine) -> list[str]:
     return sorted(line["span"]["traceId"] for line in results(cli.folder))
 
@@ -62,8 +70,7 @@ def test_windows_are_halved_until_all_is_there(cli: CommandLine, kind: str) -> N
 def test_a_service_is_asked_for_by_its_name(cli: CommandLine) -> None:
     """In Tempo's language; quotes in a name do not end it."""
     searched = Searched([1.0])
-    with answering(searched.of_tempo) as (url, _):
-        replay(cli, "--from", "tempo", url, *WINDOW, "--service", "shop", "--service", 'a"b')
+    read(cli, searched, "--service", "shop", "--service", 'a"b', kind="tempo")
     assert (
         searched.queries[0]["q"]
         == r'{ resource.service.name = "a\"b" || resource.service.name = "shop" }'
@@ -74,8 +81,7 @@ def test_a_jaeger_that_leaves_traces_out_of_narrow_windows_is_found_out(cli: Com
     """What it returned for the wider one is scored, and how many it left out is said."""
     searched = Searched([float(number) for number in range(0, 3_600, 60)])
     searched.drops = lambda number, width_s: number % 2 == 1 and width_s < 2_000
-    with answering(searched.of_jaeger) as (url, _):
-        report = replay(cli, "--from", "jaeger", url, *WINDOW)
+    report = read(cli, searched)
     assert report["left_out"]["traces that Jaeger left out of a part of the window"] == 5
     assert len(keys(cli)) == report["answers"] == 30 + 5
 
@@ -85,8 +91,7 @@ def test_more_traces_in_a_moment_than_are_returned_are_said(cli: CommandLine) ->
     counted.
     """
     searched = Searched([5.0] * 25)
-    with answering(searched.of_jaeger) as (url, _):
-        report = replay(cli, "--from", "jaeger", url, *WINDOW)
+    report = read(cli, searched)
     assert report["left_out"]["moments with more traces than it returns at once"] >= 1
     assert report["answers"] == LIMIT
 
@@ -94,14 +99,13 @@ def test_more_traces_in_a_moment_than_are_returned_are_said(cli: CommandLine) ->
 def test_an_empty_window_is_said(cli: CommandLine) -> None:
     """Spans beyond the retention: nothing at all, or nothing before the oldest that is kept."""
     searched = Searched([])
-    with answering(searched.of_jaeger) as (url, _):
-        replay(cli, "--from", "jaeger", url, *WINDOW, code=2)
-        assert (
-            "Jaeger has no traces from 2026-03-01 00:00:00Z to 2026-03-01 01:00:00Z: is that within"
-            in cli.err
-        )
-        searched.starts = {0: 3_000.0}
-        report = replay(cli, "--from", "jaeger", url, *WINDOW)
+    read(cli, searched, code=2)
+    assert (
+        "Jaeger has no traces from 2026-03-01 00:00:00Z to 2026-03-01 01:00:00Z: is that within"
+        in cli.err
+    )
+    searched.starts = {0: 3_000.0}
+    report = read(cli, searched, "--results", "other.jsonl")
     assert report["notes"] == [
         "Jaeger's oldest trace of 2026-03-01 00:00:00Z to 2026-03-01 01:00:00Z is from 2026-03-01 00:50:00Z: "
         "is its retention shorter?"
@@ -128,7 +132,7 @@ def test_a_failing_window_is_tried_and_named_and_read_by_the_next_start(cli: Com
 
 def test_what_is_away_ends_the_replay(cli: CommandLine) -> None:
     """After some windows, with the way to go on; another program at the address is named as such."""
-    searched = Searched([float(number) for number in range(0, 3_600, 10)])
+    searched = Searched([float(number) for number in range(0, 3_600, 30)])
     searched.fault = lambda number: (500, b"") if number > 6 else None
     with answering(searched.of_jaeger) as (url, _):
         replay(cli, "--from", "jaeger", url, *WINDOW, code=2)
@@ -149,8 +153,7 @@ def test_a_response_beyond_the_limit_is_asked_for_in_parts(
     searched = Searched([float(number) for number in range(0, 3_600, 450)])
     size = len(json.dumps({"result": rec.traces([searched.span(0)])}))
     monkeypatch.setattr(backends, "_REPLY_BYTES", 3 * size)
-    with answering(searched.of_jaeger) as (url, _):
-        report = replay(cli, "--from", "jaeger", url, *WINDOW)
+    report = read(cli, searched)
     assert (report["answers"], report["left_out"]) == (8, {"unselected": 0})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +30,19 @@ class Logged(NamedTuple):
     has_others: bool
 
 
-def _trees() -> Iterator[tuple[str, ast.Module]]:
+_LOOKED_AT = ast.Assign, ast.Call, ast.Constant, ast.FunctionDef
+
+
+@functools.cache
+def _nodes() -> list[tuple[str, ast.AST]]:
+    """What may log, or name an event, in each module of the package."""
+    nodes: list[tuple[str, ast.AST]] = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE).as_posix(), ast.parse(path.read_text(encoding="utf-8"))
+        place = path.relative_to(PACKAGE).as_posix()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, _LOOKED_AT):
+                nodes.append((place, node))
+    return nodes
 
 
 def _is_log(call: ast.Call) -> bool:
@@ -47,20 +58,19 @@ def _is_log(call: ast.Call) -> bool:
 def _logged() -> list[Logged]:
     """Every call of `log.warning` in the package."""
     found = []
-    for place, tree in _trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _is_log(node):
-                [event] = node.args
-                is_literal = isinstance(event, ast.Constant)
-                named = frozenset(item.arg for item in node.keywords if item.arg is not None)
-                found.append(
-                    Logged(
-                        f"{place}:{node.lineno}",
-                        event.value if is_literal else None,
-                        named,
-                        any(item.arg is None for item in node.keywords),
-                    )
+    for place, node in _nodes():
+        if isinstance(node, ast.Call) and _is_log(node):
+            [event] = node.args
+            is_literal = isinstance(event, ast.Constant)
+            named = frozenset(item.arg for item in node.keywords if item.arg is not None)
+            found.append(
+                Logged(
+                    f"{place}:{node.lineno}",
+                    event.value if is_literal else None,
+                    named,
+                    any(item.arg is None for item in node.keywords),
                 )
+            )
     return found
 
 
@@ -78,49 +88,43 @@ def _given_by_name() -> set[str]:
     events: set[str] = set()
     takes_event = {
         node.name
-        for _, tree in _trees()
-        for node in ast.walk(tree)
+        for _, node in _nodes()
         if isinstance(node, ast.FunctionDef)
         if [argument.arg for argument in node.args.args[:2]] == ["self", "event"]
         if node.name != "warning"
     }
-    for _, tree in _trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and any(
-                isinstance(target, ast.Name) and target.id == "event" for target in node.targets
-            ):
-                events.update(_literals(node.value))
-            if isinstance(node, ast.Call):
-                for keyword in node.keywords:
-                    if keyword.arg == "event":
-                        events.update(_literals(keyword.value))
-                function = node.func
-                if isinstance(function, ast.Attribute) and function.attr in takes_event:
-                    events.update(*(_literals(argument) for argument in node.args[:1]))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                events.update(re.findall(r"\[event='(\w+)'", node.value))
+    for _, node in _nodes():
+        if isinstance(node, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "event" for target in node.targets
+        ):
+            events.update(_literals(node.value))
+        if isinstance(node, ast.Call):
+            for keyword in node.keywords:
+                if keyword.arg == "event":
+                    events.update(_literals(keyword.value))
+            function = node.func
+            if isinstance(function, ast.Attribute) and function.attr in takes_event:
+                events.update(*(_literals(argument) for argument in node.args[:1]))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            events.update(re.findall(r"\[event='(\w+)'", node.value))
     return {event for event in events if re.fullmatch(r"[a-z]+(_[a-z]+)+", event)}
-
-
-def _events() -> set[str]:
-    return {item.event for item in _logged() if item.event is not None} | _given_by_name()
 
 
 def test_every_logged_event_has_a_sentence_and_each_sentence_an_event() -> None:
     """An event without a sentence is a riddle, and a sentence without an event is never said."""
-    assert len(_events()) > 50
-    assert _events() == log_lines().keys()
+    events = {item.event for item in _logged() if item.event is not None} | _given_by_name()
+    assert len(events) > 50
+    assert events == log_lines().keys()
 
 
 def test_an_event_is_a_literal_or_a_variable_of_that_name() -> None:
     """So that the events can be read from the code."""
-    for place, tree in _trees():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _is_log(node) and place != "runtime/log.py":
-                [event] = node.args
-                shown = ast.unparse(event)
-                is_literal = isinstance(event, ast.Constant)
-                assert is_literal or shown in ("event", "self._event"), f"{place}: {shown}"
+    for place, node in _nodes():
+        if isinstance(node, ast.Call) and _is_log(node) and place != "runtime/log.py":
+            [event] = node.args
+            shown = ast.unparse(event)
+            is_literal = isinstance(event, ast.Constant)
+            assert is_literal or shown in ("event", "self._event"), f"{place}: {shown}"
 
 
 @pytest.mark.parametrize("event", sorted(log_lines()))
@@ -136,17 +140,17 @@ def test_explain_knows_every_event(event: str, cli: CommandLine) -> None:
     assert (DOCS / line.page).is_file()
 
 
-@pytest.mark.parametrize(
-    "item", [item for item in _logged() if item.event], ids=lambda item: item.place
-)
-def test_a_sentence_has_the_facts_that_it_names(item: Logged) -> None:
+def test_a_sentence_has_the_facts_that_it_names() -> None:
     """What stands in no brackets is stated by every place that logs the event."""
-    assert item.event is not None
-    says = log_lines()[item.event].says
-    needed = set(_FACT.findall(re.sub(r"\[[^\]]*\]", "", says)))
-    assert needed <= item.facts
-    if not item.has_others:
-        assert _FACT.sub("", in_words(log_lines()[item.event], dict.fromkeys(item.facts, 1))[0])
+    for item in _logged():
+        if item.event is None:
+            continue
+        line = log_lines()[item.event]
+        needed = set(_FACT.findall(re.sub(r"\[[^\]]*\]", "", line.says)))
+        assert needed <= item.facts, item.place
+        if not item.has_others:
+            sentence, _ = in_words(line, dict.fromkeys(item.facts, 1))
+            assert _FACT.sub("", sentence), item.place
 
 
 def test_what_comes_from_outside_cannot_steer_a_terminal() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
 
-from agenteval_otel.runtime import loop as loop_module
 from agenteval_otel.runtime.loop import LoopThread
 
 
@@ -31,9 +30,7 @@ def test_a_call_that_is_unwanted_before_the_first_step_returns(loop_thread: Loop
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_an_interrupt_while_it_is_begun_cancels_it(
-    loop_thread: LoopThread, begun: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_it_is_begun_cancels_it(begun: bool) -> None:
     """The coroutine may be at work before the caller comes as far as to wait for it."""
     events: list[str] = []
 
@@ -45,16 +42,21 @@ def test_an_interrupt_while_it_is_begun_cancels_it(
             await asyncio.sleep(0)
             events.append("ended")
 
-    begin = loop_module._Run.begin
+    def interrupt_first_call(loop: Any) -> None:
+        call = loop.call_soon_threadsafe
 
-    def interrupted(run: Any, *arguments: Any) -> None:
-        if begun:
-            begin(run, *arguments)
-            while not events:
-                pass
-        raise KeyboardInterrupt
+        def interrupted(callback: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe = call
+            if begun:
+                call(callback)
+                while not events:
+                    pass
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr(loop_module._Run, "begin", interrupted)
+        loop.call_soon_threadsafe = interrupted
+
+    loop_thread = LoopThread("agenteval-test", prepare=interrupt_first_call)
     with pytest.raises(KeyboardInterrupt):
         loop_thread.run(work)
+    loop_thread.close()
     assert events == (["started", "ended"] if begun else [])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tracemalloc
 from typing import Any
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.runtime.memory import (
-    MEMORY,
     MemoryBudget,
     decoded_bytes,
     kept_bytes,
@@ -55,18 +53,6 @@ def test_threads_that_meet_lose_no_update(monkeypatch: pytest.MonkeyPatch) -> No
     finally:
         sys.setswitchinterval(before)
     assert (budget.used_bytes, budget.results.used_bytes, too_many) == (0, 0, [])
-
-
-def test_a_forked_child_begins_with_nothing() -> None:
-    assert MEMORY.results.reserve(1_000)
-    try:
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0 if (MEMORY.used_bytes, MEMORY.results.used_bytes) == (0, 0) else 1)
-        assert os.waitpid(pid, 0)[1] == 0
-        assert MEMORY.results.used_bytes >= 1_000
-    finally:
-        MEMORY.results.release(1_000)
 
 
 @given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))

@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import os
+from typing import Any
 
 import pytest
+import re2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Regex, RuleBased
-from agenteval_otel.runtime import patterns as module
 from agenteval_otel.runtime.patterns import compile_pattern
 from agenteval_otel.sampling import PatternSampler
-
-
-@pytest.fixture
-def without_re2(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    caches = (compile_pattern, module._re2, module._automaton)
-    for cache in caches:
-        cache.cache_clear()
-    monkeypatch.setitem(sys.modules, "re2", None)
-    yield
-    for cache in caches:
-        cache.cache_clear()
-
+from tests.promises.programs import run_program
 
 ATOMS = [
     "a", "b", "B", "k", "_", "1", "-", " ", "{", r"\.", "é", "É", "\u2028", r"\n", "\U0001f600", "\ud800", "[ab]",
@@ -178,32 +166,50 @@ def test_spans_count_characters() -> None:
         compile_pattern("a[^x]*b|a").spans("a" * 200_000, limit_s=0.01)
 
 
-def test_without_the_extra_every_pattern_has_a_time_limit(without_re2: None) -> None:
-    """Patterns still work, `RuleBased` then prefers a worker process, and the obstacle names the
-    extra.
-    """
+WITHOUT_RE2 = """
+    import re, sys
+    sys.modules["re2"] = {"absent": None, "another": re}[sys.argv[1]]
+    from agenteval_otel.evaluators import Regex, RuleBased
+    from agenteval_otel.runtime.patterns import compile_pattern
+    from agenteval_otel.sampling import PatternSampler
+
     pattern = compile_pattern("[0-9]+")
-    assert (pattern.is_linear, pattern.obstacle) == (False, "the extra re2 is not installed")
-    assert pattern.occurs_in("a1")
-    assert RuleBased(rules=[Regex(criterion="R", pattern="sorry")]).resolved_execution == "process"
-    assert PatternSampler(pattern="refund(s|ed)?").ratio == 1.0
+    print("obstacle", pattern.obstacle)
+    print("found", pattern.is_linear, pattern.occurs_in("a1"))
+    print("runs", RuleBased(rules=[Regex(criterion="R", pattern="sorry")]).resolved_execution)
+    print("ratio", PatternSampler(pattern="refund(s|ed)?").ratio)
+"""
 
 
-def test_another_package_of_that_name_is_not_taken(
-    without_re2: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "re2", __import__("re"))
-    assert not compile_pattern("[0-9]+").is_linear
+@pytest.mark.parametrize("package", ["absent", "another"])
+def test_without_the_extra_every_pattern_has_a_time_limit(package: str) -> None:
+    """Patterns still work, `RuleBased` then prefers a worker process, and the obstacle names the
+    extra. Another package of that name is not taken for it.
+    """
+    finished = run_program(WITHOUT_RE2, package)
+    assert finished.lines("obstacle") == ["the extra re2 is not installed"], finished.stderr
+    assert finished.lines("found") == ["False True"]
+    assert finished.lines("runs") == ["process"]
+    assert finished.lines("ratio") == ["1.0"]
 
 
-def test_a_forked_child_compiles_its_own_automata() -> None:
+def test_a_forked_child_compiles_its_own_automata(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread of the parent may have held a lock of an automaton at the fork."""
+    compiled: list[str] = []
+    compile_automaton = re2.compile
+
+    def noted(source: str, options: Any) -> Any:
+        compiled.append(source)
+        return compile_automaton(source, options)
+
     pattern = compile_pattern("fork[0-9]+")
+    monkeypatch.setattr(re2, "compile", noted)
     assert pattern.occurs_in("fork7")
-    of_the_parent = module._automaton(pattern.source)
-    module._forget_automata()
-    assert pattern.occurs_in("fork7")
-    assert module._automaton(pattern.source) is not of_the_parent
+    assert compiled == []
+    pid = os.fork()
+    if pid == 0:
+        os._exit(len(compiled) if pattern.occurs_in("fork7") else 99)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
 
 
 def test_the_sampler_refuses_what_nothing_can_search_in_linear_time() -> None:

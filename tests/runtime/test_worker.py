@@ -115,14 +115,6 @@ def test_several_threads_run_jobs_side_by_side(release: threading.Event) -> None
     assert not worker.has_thread
 
 
-def test_a_job_may_submit_and_close() -> None:
-    worker, closed, ran = Worker("jobs", max_waiting=10), list[bool](), threading.Event()
-    worker.submit(lambda: (worker.submit(ran.set), closed.append(worker.close(HANG_S))))
-    assert ran.wait(HANG_S)
-    assert worker.close(HANG_S)
-    assert closed == [False]
-
-
 def test_an_idle_thread_ends() -> None:
     idle, threads, ran = list[threading.Thread](), list[threading.Thread](), threading.Event()
     worker = Worker(
@@ -199,8 +191,10 @@ def test_a_signal_handler_may_submit_and_close_while_the_thread_starts(
     assert len(ran) == 2
 
 
-def test_many_threads_submit() -> None:
-    worker, ran, taken = Worker("jobs", max_waiting=100, idle_s=0.0), list[int](), list[bool]()
+def test_jobs_of_many_threads_run_one_at_a_time_and_none_is_lost() -> None:
+    worker = Worker("jobs", max_waiting=100, idle_s=0.0)
+    ran: list[int] = []
+    taken: list[bool] = []
     working = threading.Lock()
 
     def job() -> None:

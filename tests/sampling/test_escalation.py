@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationInput, EvaluationResult
-from agenteval_otel.models.intervals import estimate_of
 from agenteval_otel.sampling import (
     Escalation,
     FunctionSampler,
@@ -172,35 +171,6 @@ def test_a_function_is_asked_once() -> None:
         [scored(normalized=0.9)],
     )
     assert requested == ["text"]
-
-
-def test_the_weighted_mean_is_the_mean_of_all_answers() -> None:
-    """20,000 answers whose score depends on the rule: the weighted mean is within three sigma, the
-    plain one is not.
-    """
-    numbers = random.Random(20)
-    escalation = Escalation(
-        baseline_rate=0.05, rules=[ResultSampler(below=0.5), SlowSampler(above_s=5, ratio=0.5)]
-    )
-    everything: list[float] = []
-    judged: list[tuple[float, float]] = []
-    for value in draws(20_000, seed=3):
-        suspicious, slow = numbers.random() < 0.08, numbers.random() < 0.1
-        score = float(numbers.random() < (0.35 if suspicious else 0.8 if slow else 0.97))
-        everything.append(score)
-        answer = MADE.model_copy(update={"duration_s": 9.0 if slow else 0.1})
-        result = decided(escalation, value, [scored(normalized=0.2 if suspicious else 0.9)], answer)
-        if result.sampled:
-            judged.append((score, 1.0 / (result.probability or 0.0)))
-    truth = sum(everything) / len(everything)
-    weights = sum(weight for _, weight in judged)
-    mean = sum(score * weight for score, weight in judged) / weights
-    sigma = math.sqrt(sum(w * (w - 1) * (y - mean) ** 2 for y, w in judged)) / weights
-    assert abs(mean - truth) <= 3 * sigma < 0.03
-    assert abs(sum(score for score, _ in judged) / len(judged) - truth) > 0.15 > 10 * sigma
-    estimate = estimate_of(judged)
-    assert estimate is not None
-    assert estimate.low <= truth <= estimate.high
 
 
 @given(

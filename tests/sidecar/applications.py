@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 from agenteval_otel import Settings, configure, monitor
 from agenteval_otel.config.process import build
@@ -14,7 +17,7 @@ from agenteval_otel.sidecar.serve import Sidecar
 from agenteval_otel.testing import RecordedTelemetry
 from tests.testing.doubles import Keeping
 
-__all__ = ["PATIENCE_S", "Application", "Served", "until"]
+__all__ = ["PATIENCE_S", "Application", "Served", "counted", "until"]
 
 PATIENCE_S = 20.0
 
@@ -25,6 +28,11 @@ def until(holds: Callable[[], bool]) -> bool:
     while not (held := holds()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return held
+
+
+def counted(outcomes: Mapping[str, int]) -> dict[str, int]:
+    """The outcomes that there were."""
+    return {outcome: count for outcome, count in outcomes.items() if count}
 
 
 class Served:
@@ -58,6 +66,18 @@ class Served:
     def endpoint(self, *, is_http: bool = False) -> str:
         scheme = "http" if self.addresses.http.startswith("http:") else "https"
         return f"{self.addresses.http}/v1/logs" if is_http else f"{scheme}://{self.addresses.grpc}"
+
+    def post(self, path: str, body: Any, **headers: str) -> tuple[int, str]:
+        """Send bytes, or JSON, and return the status and the text of the reply."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            with urlopen(Request(self.addresses.http + path, data, sent), timeout=120) as reply:
+                return reply.status, reply.read().decode()
+        except HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
 
     def results(self) -> list[Any]:
         """What was stored, once all that was taken is evaluated."""
@@ -93,11 +113,7 @@ class Application:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        return {
-            outcome: count
-            for outcome, count in self.pipeline.accounting.outcomes().items()
-            if count
-        }
+        return counted(self.pipeline.accounting.outcomes())
 
     def flush(self) -> bool:
         return self.pipeline.flush(PATIENCE_S)

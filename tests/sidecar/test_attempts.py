@@ -13,22 +13,6 @@ ONE = b"1" * 24
 TWO = b"2" * 24
 
 
-def test_what_was_under_way_at_a_death_counts_once_a_death(tmp_path: Path) -> None:
-    """What ended before it does not, nor what was begun twice in one process."""
-    path = tmp_path / "attempts"
-    for death in range(3):
-        attempts = RequestAttempts(path)
-        assert (attempts.count(ONE), attempts.count(TWO)) == (death, 0)
-        assert attempts.died == (death > 0)
-        attempts.begin([ONE, TWO])
-        attempts.begin([ONE])
-        attempts.end([TWO])
-    attempts = RequestAttempts(path)
-    assert attempts.count(ONE) == 3
-    attempts.end([ONE])
-    assert RequestAttempts(path).count(ONE) == 0
-
-
 def test_a_clean_end_is_no_death(tmp_path: Path) -> None:
     """What was under way is given back, and earlier deaths still count."""
     path = tmp_path / "attempts"

@@ -81,7 +81,7 @@ def test_a_large_request_of_an_ordinary_kind_is_accepted() -> None:
     data = request.SerializeToString()
     assert len(data) > 5 * MIB
     assert decoded(data, MESSAGES, ROOM) == request
-    for widest in "xé漢\U0001f600":
+    for widest in "x漢\U0001f600":
         text = "x" * (16 * MIB - 2_000) + widest
         body = request_with(text)
         assert len(body) < 16 * MIB
@@ -178,34 +178,35 @@ def test_json_that_is_no_request_is_refused(body: bytes) -> None:
 
 
 def test_values_of_every_type_are_read() -> None:
-    """Text, truth, numbers, bytes, lists, mappings, nothing; and what is nested deeper than 32
-    levels is left out.
-    """
-    request = MESSAGES.request()
-    span = add_span(request.resource_spans.add().scope_spans.add().spans, 1, 2)
-    values: dict[str, AnyValue] = {
-        "text": AnyValue(string_value="x"),
-        "truth": AnyValue(bool_value=False),
-        "int": AnyValue(int_value=-(2**63)),
-        "float": AnyValue(double_value=float("inf")),
-        "bytes": AnyValue(bytes_value=b"\xff"),
-        "none": AnyValue(),
-    }
+    """Text, truth, numbers, bytes, nothing; and what is nested deeper than 32 levels is left out."""
     deep = AnyValue(int_value=1)
     for _ in range(40):
         outer = AnyValue()
         outer.array_value.values.append(deep)
         deep = outer
-    for key, value in (*values.items(), ("deep", deep)):
+    request = MESSAGES.request()
+    span = add_span(request.resource_spans.add().scope_spans.add().spans, 1, 2)
+    for key, value in (
+        ("text", AnyValue(string_value="x")),
+        ("truth", AnyValue(bool_value=False)),
+        ("int", AnyValue(int_value=-(2**63))),
+        ("float", AnyValue(double_value=float("inf"))),
+        ("bytes", AnyValue(bytes_value=b"\xff")),
+        ("none", AnyValue()),
+        ("deep", deep),
+    ):
         span.attributes.add(key=key).value.CopyFrom(value)
     (read,) = spans_of_otlp(decoded(request.SerializeToString(), MESSAGES, ROOM).resource_spans)
-    assert read.attributes["int"] == -(2**63)
-    assert (read.attributes["none"], read.attributes["truth"], read.attributes["bytes"]) == (
-        None,
-        False,
-        "\ufffd",
-    )
-    assert repr(read.attributes["deep"]).count("[") == 32
+    attributes = dict(read.attributes)
+    assert repr(attributes.pop("deep")).count("[") == 32
+    assert attributes == {
+        "text": "x",
+        "truth": False,
+        "int": -(2**63),
+        "float": float("inf"),
+        "bytes": "\ufffd",
+        "none": None,
+    }
 
 
 def test_a_refusal_keeps_nothing_of_the_body(caplog: pytest.LogCaptureFixture) -> None:

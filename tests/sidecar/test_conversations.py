@@ -4,10 +4,8 @@ application's own process.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -32,6 +30,7 @@ from agenteval_otel.sampling import ConversationSampler
 from agenteval_otel.sidecar.journal import TRACES
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.bench import pipeline_of
+from tests.promises.served import messages
 from tests.sidecar.applications import PATIENCE_S, Application, Served, until
 from tests.testing.doubles import Keeping
 
@@ -165,11 +164,9 @@ def test_an_application_that_shares_the_file_samples_by_conversation() -> None:
 # -------------------------------------------------------------------------------------------------------
 
 
-def post(served: Served, body: dict[str, Any]) -> int:
-    headers = {"content-type": "application/json"}
-    request = Request(f"{served.addresses.http}/v1/feedback", json.dumps(body).encode(), headers)
-    with urlopen(request, timeout=PATIENCE_S) as reply:
-        return int(reply.status)
+def tell(served: Served, said: dict[str, Any]) -> None:
+    """Send feedback, or late truth."""
+    assert served.post("/v1/feedback", said)[0] == 202
 
 
 def of_people(served: Served) -> list[Any]:
@@ -197,7 +194,7 @@ def test_a_reference_of_the_application_leads_to_its_answer(
     app.monitor(answer, agent="support")("When?")
     assert app.flush()
     [first] = served.results()
-    assert post(served, {"reference": references[0], "thumbs": "down"}) == 202
+    tell(served, {"reference": references[0], "thumbs": "down"})
     [feedback] = of_people(served)
     assert (feedback.agent, feedback.conversation_id, feedback.response_id) == (
         "support",
@@ -215,9 +212,6 @@ def spans_of_another_library() -> tuple[Any, str, str]:
     own span.
     """
     recorded = RecordedTelemetry()
-    output = json.dumps(
-        [{"role": "assistant", "parts": [{"type": "text", "content": "On Monday."}]}]
-    )
     with (
         recorded.tracer("web").start_as_current_span("POST /chat") as request,
         recorded.tracer("a-model-library").start_as_current_span("chat m") as span,
@@ -227,7 +221,7 @@ def spans_of_another_library() -> tuple[Any, str, str]:
                 "gen_ai.operation.name": "chat",
                 "gen_ai.conversation.id": "conv-9",
                 "gen_ai.response.id": "r-9",
-                "gen_ai.output.messages": output,
+                "gen_ai.output.messages": messages("assistant", "On Monday."),
             }
         )
     context = request.get_span_context()
@@ -246,7 +240,7 @@ def test_spans_are_the_reference_of_other_applications(serve: Serve, by: str) ->
     served.sidecar.intake.take(TRACES, request)
     assert served.results() == []  # not sampled
     ids = {"trace_id": trace_id} | ({"span_id": span_id} if by == "span" else {})
-    assert post(served, {**ids, "thumbs": "down"}) == 202
+    tell(served, {**ids, "thumbs": "down"})
     people = of_people(served)
     if not people:  # by the trace alone it waits for the answer, which is evaluated now
         people = of_people(served)
@@ -255,7 +249,7 @@ def test_spans_are_the_reference_of_other_applications(serve: Serve, by: str) ->
     ]
     assert accounting()["evaluated"] == 1
     assert people[0].span.trace_id == trace_id
-    assert post(served, {**ids, "score": 0.1}) == 202
+    tell(served, {**ids, "score": 0.1})
     again = of_people(served)[-1]
     assert (again.conversation_id, again.response_id, again.span.trace_id) == (
         "conv-9",
@@ -284,10 +278,7 @@ def test_late_truth_comes_over_http_and_from_the_command_line(
     assert app.flush()
     assert [each.results[0].status for each in served.results()] == ["skipped", "skipped"]
     served.kept.saved.clear()
-    assert (
-        post(served, {"reference": references[0], "ground_truth": "On Monday.", "prompt": "When?"})
-        == 202
-    )
+    tell(served, {"reference": references[0], "ground_truth": "On Monday.", "prompt": "When?"})
     url = served.addresses.http
     command = ["feedback", "--url", url, "--reference", references[1], "--ground-truth", "At home."]
     assert main(command) == 0

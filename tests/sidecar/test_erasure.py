@@ -5,25 +5,19 @@ line.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
 
-from agenteval_otel import configure
 from agenteval_otel.capture.otlp.body import OtlpMessages
 from agenteval_otel.cli import main
 from agenteval_otel.config import default_pipeline
-from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
-from agenteval_otel.sidecar.serve import Sidecar
-from agenteval_otel.testing import RecordedTelemetry
+from tests.sidecar.applications import Served
 
 TOKEN = "token-0123456789abcdef"
 CANARY = "canary-7f3a"
-PROTOBUF = "application/x-protobuf"
 
 
 def files_with(folder: Path, text: str) -> list[str]:
@@ -59,35 +53,24 @@ def request_of(*spans: tuple[int, str | None], text: str = "text") -> bytes:
 
 
 @pytest.fixture
-def sidecar(tmp_path: Path, telemetry: RecordedTelemetry) -> Iterator[str]:
+def served(serve: Callable[..., Served], tmp_path: Path) -> Served:
     RECORDER.reset()
-    configure(storage=[telemetry.storage()], sample_rate=1.0)
-    running = Sidecar(
-        SidecarSettings(
-            grpc_port=0, http_port=0, token=TOKEN, quiet_s=3_600, durable=str(tmp_path / "durable")
-        )
-    )
-    url = running.start().http
-    running.read_left(threading.Event())
-    yield url
-    running.stop(5.0)
+    settings = {"token": TOKEN, "quiet_s": 3_600, "durable": str(tmp_path / "durable")}
+    made = serve("ResponseHealth", sidecar=settings, sample_rate=1.0)
+    made.sidecar.read_left(threading.Event())
+    return made
 
 
 def post(
-    url: str, path: str, body: bytes, content_type: str, token: str = TOKEN
+    served: Served, body: bytes, path: str = "/v1/traces", token: str = TOKEN
 ) -> tuple[int, str]:
-    headers = {"authorization": f"Bearer {token}", "content-type": content_type}
-    try:
-        with urlopen(Request(f"{url}{path}", body, headers), timeout=30) as reply:
-            return reply.status, reply.read().decode()
-    except HTTPError as refusal:
-        with refusal:
-            return refusal.code, refusal.read().decode()
+    kind = "application/x-protobuf" if path == "/v1/traces" else "application/json"
+    return served.post(path, body, Content_Type=kind, Authorization=f"Bearer {token}")
 
 
 def test_what_waits_in_a_running_sidecar(
     tmp_path: Path,
-    sidecar: str,
+    served: Served,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -95,10 +78,7 @@ def test_what_waits_in_a_running_sidecar(
     waiting.
     """
     for number, (conversation, text) in enumerate((("c-1", CANARY), ("c-2", "of another")), 1):
-        assert (
-            post(sidecar, "/v1/traces", request_of((number, conversation), text=text), PROTOBUF)[0]
-            == 200
-        )
+        assert post(served, request_of((number, conversation), text=text))[0] == 200
     assert files_with(tmp_path / "durable", CANARY)
     (tmp_path / "settings.yaml").write_text("{}")
     arguments = [
@@ -110,32 +90,30 @@ def test_what_waits_in_a_running_sidecar(
         "--yes",
         "--url",
     ]
-    assert main([*arguments, sidecar]) == 1
+    assert main([*arguments, served.addresses.http]) == 1
     assert "refused: 401" in capsys.readouterr().out
     monkeypatch.setenv("AGENTEVAL_SIDECAR__TOKEN", TOKEN)
-    assert main([*arguments, sidecar]) == 0
-    assert f"sidecar at {sidecar}: 1" in capsys.readouterr().out
+    assert main([*arguments, served.addresses.http]) == 0
+    assert f"sidecar at {served.addresses.http}: 1" in capsys.readouterr().out
     assert not files_with(tmp_path / "durable", CANARY)
     assert files_with(tmp_path / "durable", "of another")
     assert sum(source.state().get("size", 0) for source in default_pipeline().sources) == 1
     # Its next spans are late, as after an evaluation.
-    assert post(sidecar, "/v1/traces", request_of((1, None)), PROTOBUF)[0] == 200
+    assert post(served, request_of((1, None)))[0] == 200
 
 
 @pytest.mark.parametrize(
-    ("body", "content_type", "status", "answer"),
+    ("body", "status", "answer"),
     [
-        (b"{", "application/json", 400, "not JSON"),
-        (b"{}", "application/json", 400, "expected"),
-        (b'{"before": 5}', "application/json", 400, "found int"),
-        (b'{"user": "a", "user": "b"}', "application/json", 400, "appears twice"),
-        (b" " * 1_100_000, "application/json", 413, "larger"),
+        (b"{", 400, "not JSON"),
+        (b"{}", 400, "expected"),
+        (b'{"before": 5}', 400, "found int"),
+        (b'{"user": "a", "user": "b"}', 400, "appears twice"),
+        (b" " * 1_100_000, 413, "larger"),
     ],
 )
-def test_wrong_requests_are_refused(
-    sidecar: str, body: bytes, content_type: str, status: int, answer: str
-) -> None:
+def test_wrong_requests_are_refused(served: Served, body: bytes, status: int, answer: str) -> None:
     """With the reason."""
-    code, text = post(sidecar, "/v1/erase", body, content_type)
+    code, text = post(served, body, "/v1/erase")
     assert (code, answer in text) == (status, True), text
-    assert post(sidecar, "/v1/erase", b"{}", content_type, token="wrong")[0] == 401
+    assert post(served, b"{}", "/v1/erase", token="wrong")[0] == 401

@@ -50,22 +50,14 @@ def evaluating(serve: Serve, *evaluators: Any, token: str | None = None, **other
     )
 
 
-def post(served: Served, body: Any, path: str = "/v1/evaluate", **headers: str) -> tuple[int, str]:
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    sent = {"Content-Type": "application/json"}
-    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-    try:
-        with urlopen(Request(served.addresses.http + path, data, sent), timeout=60) as reply:
-            return reply.status, reply.read().decode()
-    except HTTPError as refusal:
-        with refusal:
-            return refusal.code, refusal.read().decode()
+def post(served: Served, body: Any, **headers: str) -> tuple[int, str]:
+    return served.post("/v1/evaluate", body, **headers)
 
 
 def traces(served: Served) -> int:
     """Send a trace, and return the status."""
     body = trace_request(new_trace_id())
-    return post(served, body, "/v1/traces", Content_Type="application/x-protobuf")[0]
+    return served.post("/v1/traces", body, Content_Type="application/x-protobuf")[0]
 
 
 def scores(text: str) -> dict[str, Any]:
@@ -74,8 +66,10 @@ def scores(text: str) -> dict[str, Any]:
 
 
 def test_the_evaluators_of_the_settings_score_what_a_request_brings(serve: Serve) -> None:
-    """The reply is the result of `run_evaluation`, in its JSON; nothing is stored or emitted."""
-    served = evaluating(serve)
+    """The reply is the result of `run_evaluation`, in its JSON; nothing is stored or emitted. The
+    input's agent may have evaluators of its own.
+    """
+    served = evaluating(serve, agents={"clerk": {"evaluators": [SHORT]}})
     status, text = post(served, {"input": {"response": "I cannot help with that."}})
     assert status == 200
     result = AggregatedEvaluationResult.model_validate_json(text)
@@ -85,55 +79,56 @@ def test_the_evaluators_of_the_settings_score_what_a_request_brings(serve: Serve
     assert result.overall_score == own.overall_score == 0.0
     assert result.results[0].reason_code == "refusal"
     assert result.input_snapshot == own.input_snapshot
+    by_clerk = {"input": {"response": "At nine.", "agent": "clerk"}}
+    assert scores(post(served, by_clerk)[1]) == {"short": True}
     assert served.results() == []
     assert served.telemetry.events() == []
 
 
-def test_an_agents_own_evaluators_score_its_answers(serve: Serve) -> None:
-    """The input's agent chooses them; agents without an entry have the defaults."""
-    served = evaluating(serve, agents={"clerk": {"evaluators": [SHORT]}})
-    body = {"input": {"response": "At nine.", "agent": "clerk"}}
-    assert scores(post(served, body)[1]) == {"short": True}
-    body["input"]["agent"] = "another"
-    assert scores(post(served, body)[1]) == {"response_health": True}
+CONFIGS: list[dict[str, Any]] = [
+    {"evaluators": ["ResponseHealth", SHORT]},
+    {"evaluators": [SHORT], "criteria": [{"name": "short", "scale": "likert5"}]},
+    {"evaluators": ["ResponseHealth", SHORT], "aggregation": "minimum"},
+    {"evaluators": [{**SHORT, "tags": ["a"]}, "ResponseHealth"], "tags": ["a"]},
+    {
+        "evaluatorConfigs": [
+            {
+                "type": "KeywordCoverage",
+                "config": {"criterionName": "Day", "expectedKeywords": ["Tuesday", "noon"]},
+            }
+        ],
+        "metadata": {"suite": "s"},
+    },
+]
 
 
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"evaluators": ["ResponseHealth", SHORT]},
-        {"evaluators": [SHORT], "criteria": [{"name": "short", "scale": "likert5"}]},
-        {"evaluators": ["ResponseHealth", SHORT], "aggregation": "minimum"},
-        {"evaluators": [{**SHORT, "tags": ["a"]}, "ResponseHealth"], "tags": ["a"]},
-        {
-            "evaluatorConfigs": [
-                {
-                    "type": "KeywordCoverage",
-                    "config": {"criterionName": "Day", "expectedKeywords": ["Tuesday", "noon"]},
-                }
-            ],
-            "metadata": {"suite": "s"},
-        },
-    ],
-)
 def test_the_evaluators_of_a_request_score_as_run_evaluation_does(
-    serve: Serve, config: dict[str, Any]
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In our form and in AgentDock's, with criteria, aggregation and tags of the request."""
+    """In our form and in AgentDock's, with criteria, aggregation and tags of the request; in a
+    process that has no secret of the environment.
+    """
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
     served = evaluating(serve)
-    given = {
-        "response": "On Tuesday.",
-        "criteria": [{"name": "Day", "description": "", "scale": "numeric"}]
-        if "evaluatorConfigs" in config
-        else [],
-    }
-    status, text = post(served, {"input": given, **config})
-    assert status == 200, text
-    own = run_evaluation_sync(
-        EvaluationInput.model_validate(given), EvaluationRunConfig.model_validate(config)
-    )
-    assert scores(text) == {result.criterion_name: result.score for result in own.results}
-    assert json.loads(text).get("overallScore") == own.overall_score
+    for config in CONFIGS:
+        given: dict[str, Any] = {"response": "On Tuesday."}
+        if "evaluatorConfigs" in config:
+            given["criteria"] = [{"name": "Day", "description": "", "scale": "numeric"}]
+        status, text = post(served, {"input": given, **config})
+        assert status == 200, text
+        own = run_evaluation_sync(
+            EvaluationInput.model_validate(given), EvaluationRunConfig.model_validate(config)
+        )
+        assert scores(text) == {result.criterion_name: result.score for result in own.results}
+        assert json.loads(text).get("overallScore") == own.overall_score
+    children = [
+        pid
+        for listing in Path(f"/proc/{os.getpid()}/task").glob("*/children")
+        for pid in listing.read_text().split()
+    ]
+    assert children or not Path("/proc/self/environ").exists()
+    for pid in children:
+        assert b"sk-secret" not in Path(f"/proc/{pid}/environ").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -164,11 +159,28 @@ def test_it_is_off_unless_the_settings_switch_it_on(serve: Serve) -> None:
 
 
 GOOD = {"input": {"response": "On Tuesday."}}
+
+
+def assert_it_evaluates(served: Served) -> None:
+    """A request with an evaluator of its own has its score."""
+    assert scores(post(served, {**GOOD, "evaluators": [SHORT]})[1]) == {"short": True}
+
+
 RULE = {"criterion": "a", "type": "regex", "pattern": "a"}
 
 
-def rules(*several: dict[str, Any]) -> dict[str, Any]:
-    return {**GOOD, "evaluators": [{"type": "RuleBased", "rules": list(several)}]}
+def asking(type: str, **fields: Any) -> dict[str, Any]:
+    """A request for one evaluator."""
+    return {**GOOD, "evaluators": [{"type": type, **fields}]}
+
+
+def rule(pattern: str) -> dict[str, Any]:
+    return asking("RuleBased", rules=[{**RULE, "pattern": pattern}])
+
+
+def agentdocks(type: str, **config: Any) -> dict[str, Any]:
+    """The same in AgentDock's form."""
+    return {**GOOD, "evaluatorConfigs": [{"type": type, "config": config}]}
 
 
 HOSTILE: dict[str, tuple[Any, int, str]] = {
@@ -219,37 +231,15 @@ HOSTILE: dict[str, tuple[Any, int, str]] = {
         400,
         "not both",
     ),
-    "a wrong option": (
-        {**GOOD, "evaluators": [{"type": "Contains", "substring": ["x"]}]},
-        400,
-        "evaluators[0]",
-    ),
+    "a wrong option": (asking("Contains", substring=["x"]), 400, "evaluators[0]"),
     "a judge": (
-        {
-            **GOOD,
-            "evaluators": [
-                {
-                    "type": "LLMJudge",
-                    "criterion_name": "a",
-                    "rubric": "b",
-                    "judge": {"type": "openai_compatible", "base_url": "http://evil.example"},
-                }
-            ],
-        },
+        asking("LLMJudge", judge={"type": "openai_compatible", "base_url": "http://evil.example"}),
         400,
         "evaluators[0].type: 'LLMJudge' is not for requests",
     ),
-    "a judge in AgentDock's form": (
-        {**GOOD, "evaluatorConfigs": [{"type": "LLMJudge", "config": {}}]},
-        400,
-        "evaluatorConfigs[0].type",
-    ),
+    "a judge in AgentDock's form": (agentdocks("LLMJudge"), 400, "evaluatorConfigs[0].type"),
     "a function": ({**GOOD, "evaluators": ["os:system"]}, 400, "evaluators[0].type"),
-    "a function as evaluator": (
-        {**GOOD, "evaluators": [{"type": "Func", "function": "os:system"}]},
-        400,
-        "evaluators[0].type",
-    ),
+    "a function as evaluator": (asking("Func", function="os:system"), 400, "evaluators[0].type"),
     "a plugin": ({**GOOD, "plugins": ["antigravity"]}, 400, "plugins: unknown, or decided by"),
     "a storage": ({**GOOD, "storage": {"type": "json_file", "path": "/tmp/x"}}, 400, "storage"),
     "a storage provider": (
@@ -264,35 +254,22 @@ HOSTILE: dict[str, tuple[Any, int, str]] = {
     ),
     "redactors": ({**GOOD, "redactors": []}, 400, "redactors"),
     "a file with terms": (
-        {
-            **GOOD,
-            "evaluators": [
-                {"type": "Toxicity", "criterion_name": "a", "terms_file": "/etc/passwd"}
-            ],
-        },
+        asking("Toxicity", criterion_name="a", terms_file="/etc/passwd"),
         400,
         "evaluators[0].terms_file: a request cannot name a file",
     ),
     "a file with terms in AgentDock's form": (
-        {
-            **GOOD,
-            "evaluatorConfigs": [
-                {"type": "Toxicity", "config": {"criterionName": "a", "termsFile": "/etc/passwd"}}
-            ],
-        },
+        agentdocks("Toxicity", criterionName="a", termsFile="/etc/passwd"),
         400,
         "evaluatorConfigs[0].config.termsFile",
     ),
     "a file as lexicon": (
-        {
-            **GOOD,
-            "evaluators": [{"type": "Sentiment", "criterion_name": "a", "lexicon": "/etc/passwd"}],
-        },
+        asking("Sentiment", criterion_name="a", lexicon="/etc/passwd"),
         400,
         "evaluators[0].lexicon",
     ),
-    "no pattern": (rules({**RULE, "pattern": "("}), 400, "evaluators[0].rules[0].pattern"),
-    "a pattern of 100,000 groups": (rules({**RULE, "pattern": "(" * 100_000}), 400, "pattern"),
+    "no pattern": (rule("("), 400, "evaluators[0].rules[0].pattern"),
+    "a pattern of 100,000 groups": (rule("(" * 100_000), 400, "pattern"),
     "an aggregation of nobody": ({**GOOD, "aggregation": "os.system"}, 400, "aggregation"),
     "an unknown field": ({**GOOD, "agent": "a"}, 400, "agent: unknown"),
 }
@@ -304,7 +281,7 @@ def test_hostile_requests_are_refused_with_the_field_and_counted(serve: Serve) -
     for name, (body, status, says) in HOSTILE.items():
         code, text = post(served, body)
         assert (code, says in text) == (status, True), f"{name}: {code} {text[:300]}"
-    assert scores(post(served, {**GOOD, "evaluators": [SHORT]})[1]) == {"short": True}
+    assert_it_evaluates(served)
     assert traces(served) == 200
     counts = default_pipeline().accounting
     assert counts.requests() == {"evaluated": 1, "refused": len(HOSTILE), "failed": 0}
@@ -354,9 +331,9 @@ def test_a_refusal_is_short_whatever_it_quotes(serve: Serve) -> None:
 def test_bodies_are_unpacked_within_the_limit(serve: Serve) -> None:
     """A packed request is read; a bomb, another packing and another content are refused."""
     served = evaluating(serve)
-    packed = gzip.compress(json.dumps({**GOOD, "evaluators": [SHORT]}).encode())
+    packed = gzip.compress(json.dumps(GOOD).encode())
     assert post(served, packed, Content_Encoding="gzip")[0] == 200
-    bomb = gzip.compress(b" " * (64 * MAX_BYTES))
+    bomb = gzip.compress(b" " * (16 * MAX_BYTES))
     assert post(served, bomb, Content_Encoding="gzip")[0] == 413
     assert post(served, b"x", Content_Encoding="gzip")[0] == 400
     assert post(served, packed, Content_Encoding="br")[0] == 415
@@ -413,7 +390,7 @@ def test_spans_are_taken_while_a_pattern_of_a_request_runs(serve: Serve) -> None
             "ResponseHealth",
         ],
     }
-    assert post(served, {**GOOD, "evaluators": [SHORT]})[0] == 200  # the process is there
+    assert_it_evaluates(served)  # the process is there
     with ThreadPoolExecutor(1) as threads:
         under_way = threads.submit(post, served, body)
         assert [traces(served) for _ in range(20)] == [200] * 20
@@ -422,34 +399,32 @@ def test_spans_are_taken_while_a_pattern_of_a_request_runs(serve: Serve) -> None
     assert status == 200
     failed, healthy = AggregatedEvaluationResult.model_validate_json(text).results
     assert (failed.error_type, healthy.passed) == ("timeout", True)
-    assert scores(post(served, {**GOOD, "evaluators": [SHORT]})[1]) == {"short": True}
+    assert_it_evaluates(served)
 
 
+@pytest.mark.slow
 def test_a_request_that_takes_too_much_memory_ends_alone(serve: Serve) -> None:
     """A pattern that would take a gigabyte: 413, and the next request has its score."""
     served = evaluating(serve)
     wide = "|".join(f"a{{{least},{least + 900}}}" for least in range(3_000))
-    assert post(served, rules({**RULE, "pattern": wide})) == (
-        413,
-        "not evaluated: it takes too much memory\n",
-    )
-    assert scores(post(served, {**GOOD, "evaluators": [SHORT]})[1]) == {"short": True}
+    assert post(served, rule(wide)) == (413, "not evaluated: it takes too much memory\n")
+    assert_it_evaluates(served)
 
 
 def test_more_requests_than_are_evaluated_at_once_are_asked_to_wait(serve: Serve) -> None:
-    """Of 200 at once each has its result or 429 with Retry-After, all are counted, and spans are
+    """Of a hundred at once each has its result or 429 with Retry-After, all are counted, and spans are
     taken meanwhile.
     """
     served = evaluating(serve)
-    begin = threading.Barrier(41)
+    begin = threading.Barrier(26)
 
     def several(number: int) -> list[int]:
         begin.wait()
         own = {} if number % 2 else {"evaluators": [SHORT]}
-        return [post(served, {**GOOD, **own})[0] for _ in range(5)]
+        return [post(served, {**GOOD, **own})[0] for _ in range(4)]
 
-    with ThreadPoolExecutor(40) as threads:
-        clients = [threads.submit(several, number) for number in range(40)]
+    with ThreadPoolExecutor(25) as threads:
+        clients = [threads.submit(several, number) for number in range(25)]
         begin.wait()
         assert [traces(served) for _ in range(10)] == [200] * 10
         statuses = [status for client in clients for status in client.result()]
@@ -495,7 +470,7 @@ def test_an_evaluator_of_the_settings_that_blocks_stops_no_request_with_its_own(
         waiting = [threads.submit(post, served, {"input": {"response": "block"}}) for _ in range(9)]
         ended, under_way = wait(waiting, return_when=FIRST_COMPLETED)  # eight have their places
         assert [each.result()[0] for each in ended] == [429]
-        assert scores(post(served, {**GOOD, "evaluators": [SHORT]})[1]) == {"short": True}
+        assert_it_evaluates(served)
         assert not any(each.done() for each in under_way)
         FREE.set()
         assert {each.result()[0] for each in under_way} == {200}
@@ -521,31 +496,12 @@ def test_a_loop_that_is_blocked_for_too_long_is_replaced(
         assert (refusal.value.code, refusal.value.headers["Retry-After"]) == (503, "60")
     status, text = post(served, GOOD)
     assert (status, text) == (503, "evaluators of the settings block 4 threads\n")
-    assert scores(post(served, {**GOOD, "evaluators": [SHORT]})[1]) == {"short": True}
+    assert_it_evaluates(served)
     FREE.set()
     assert until(lambda: post(served, GOOD)[0] == 200)
     assert until(
         lambda: sum(each.name == "agenteval-evaluate" for each in threading.enumerate()) == 1
     )
-
-
-def test_nothing_of_the_environment_reaches_the_evaluators_of_a_request(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Their process has no secret, and no descriptor of ours but its socket."""
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
-    served = evaluating(serve)
-    assert post(served, {**GOOD, "evaluators": [SHORT]})[0] == 200
-    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    if not children.exists():
-        pytest.skip("the system does not list child processes")
-    environments = [
-        Path(f"/proc/{pid}/environ").read_bytes()
-        for task in Path(f"/proc/{os.getpid()}/task").iterdir()
-        for pid in (task / "children").read_text().split()
-    ]
-    assert environments
-    assert not any(b"sk-secret" in environment for environment in environments)
 
 
 def test_the_closed_list_has_no_evaluator_that_asks_reads_or_runs() -> None:
@@ -591,7 +547,7 @@ ENTRY = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.binary(max_size=200)
     | st.dictionaries(FIELDS, VALUES | st.lists(ENTRY, max_size=3), max_size=5).map(

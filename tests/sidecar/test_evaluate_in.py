@@ -5,7 +5,6 @@ of this process.
 from __future__ import annotations
 
 import asyncio
-import json
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_s
 from pydantic import Field
 
 from agenteval_otel import Settings, accounting, annotate, configure, flush, monitor, reload
-from agenteval_otel.capture.spans.forwarded import Sampled, attributes_of
 from agenteval_otel.config import current_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.errors import ConfigurationError
@@ -31,13 +29,14 @@ from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.sidecar.intake import Intake
-from agenteval_otel.sidecar.journal import _ENTRY, LOGS, TRACES
+from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
 from agenteval_otel.telemetry import forward
 from agenteval_otel.testing import RecordedTelemetry
 from benchmarks.evaluators import eight
 from tests.backends.faults import PostHandler, black_hole, free_ports, refused_port, serving
 from tests.promises.bench import pipeline_of
-from tests.sidecar.applications import PATIENCE_S, Application, Served, until
+from tests.promises.served import messages
+from tests.sidecar.applications import PATIENCE_S, Application, Served, counted, until
 from tests.testing.doubles import Free, Keeping
 
 SECRET = "Write to ann.example@example.com, card 4111 1111 1111 1111."
@@ -401,17 +400,13 @@ def _certificate(folder: Path) -> tuple[str, str]:
     "host", ["sidecar", "10.0.0.7", "127.0.0.1.example.com", "[fe80::1]", "0.0.0.0"]
 )
 def test_plain_http_ends_at_this_machine(host: str) -> None:
-    """Beyond the loopback it is refused at start, with the way out."""
+    """Beyond the loopback it is refused at start, with the way out; on it no certificate is needed."""
     with pytest.raises(ConfigurationError, match="https://") as raised:
         Settings(evaluate_in="sidecar", endpoint=f"http://{host}:4327")
     assert raised.value.path == "endpoint"
     Settings(evaluate_in="sidecar", endpoint=f"https://{host}:4327")
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.0.1", "localhost", "[::1]"])
-def test_plain_http_is_enough_on_this_machine(host: str) -> None:
-    """No certificate is needed where nobody listens on the way."""
-    assert Settings(evaluate_in="sidecar", endpoint=f"http://{host}:4327").is_endpoint_local
+    for here in ("127.0.0.1", "127.8.0.1", "localhost", "[::1]"):
+        assert Settings(evaluate_in="sidecar", endpoint=f"http://{here}:4327").is_endpoint_local
 
 
 # --- the sidecar is away
@@ -582,8 +577,7 @@ def test_reload_moves_the_evaluation(tmp_path: Path) -> None:
         handler("4")
         assert flush(PATIENCE_S)
         assert until(lambda: accounting()["sent"] == 2)
-        counted = {outcome: count for outcome, count in accounting().items() if count}
-        assert counted == {"evaluated": 2, "sent": 2}
+        assert counted(accounting()) == {"evaluated": 2, "sent": 2}
         assert until(lambda: exporting() <= before)
 
 
@@ -609,6 +603,7 @@ handler("at exit")
 """
 
 
+@pytest.mark.slow
 def test_a_forked_child_sends_its_own(tmp_path: Path) -> None:
     """What waits in the parent is the parent's to send; at their exits both send what they have.
 
@@ -633,28 +628,30 @@ def test_a_forked_child_sends_its_own(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_unreadable_is_counted(serve: Serve) -> None:
+def test_what_is_unreadable_is_counted(serve: Serve, run: Run) -> None:
     """An event that anyone can send is no answer, and harms none of the others."""
     served = serve(POLITE)
-    request = _request("")
+    request = request_of(run, "please")
     record = request.resource_logs[0].scope_logs[0].log_records[0]
     record.attributes[0].value.string_value = "x"
     del record.attributes[1:]
     assert served.sidecar.intake.take(LOGS, request) == 0
-    assert served.sidecar.intake.take(LOGS, _request("fine, please")) == 0
+    assert served.sidecar.intake.take(LOGS, request_of(run, "fine, please")) == 0
     assert len(served.results()) == 1
     pipeline = current_pipeline()
     assert pipeline is not None
     assert pipeline.accounting.failures == {"spans:unreadable": 1}
 
 
-def _request(answer: str) -> Any:
-    """The request that an application sends for an answer outside of any trace."""
-    signal = forward._EventSignal(lambda: None)
-    attributes = attributes_of(
-        EvaluationInput(response=answer, agent="a"), Sampled(1.0, "ratio", 1)
-    )
-    return signal.encode([("a", signal.event(attributes, None, 17))])
+def request_of(run: Run, answer: str) -> Any:
+    """The request that an application sends for an answer."""
+    received = _Received()
+    with serving(received.handler) as port:
+        app = run(f"http://127.0.0.1:{port}/v1/logs")
+        app.monitor(lambda question: answer, agent="a")("x")
+        assert app.flush()
+    (request,) = received.requests
+    return request
 
 
 def started(settings: SidecarSettings) -> tuple[Intake, int]:
@@ -664,14 +661,14 @@ def started(settings: SidecarSettings) -> tuple[Intake, int]:
     return intake, intake.read_left(threading.Event())
 
 
-def test_an_acknowledged_answer_survives_a_crash(serve: Serve, tmp_path: Path) -> None:
+def test_an_acknowledged_answer_survives_a_crash(serve: Serve, run: Run, tmp_path: Path) -> None:
     """With `durable`: what was written and not exported is evaluated by the next process, what was
     exported is not.
     """
     served = serve(POLITE)
     settings = SidecarSettings(durable=str(tmp_path / "first"), quiet_s=0.0)
     intake = started(settings)[0]
-    request = _request("please")
+    request = request_of(run, "please")
     intake.take(LOGS, request, request.SerializeToString())
     shutil.copytree(tmp_path / "first", tmp_path / "crashed")
     assert intake.drain(PATIENCE_S)
@@ -684,7 +681,9 @@ def test_an_acknowledged_answer_survives_a_crash(serve: Serve, tmp_path: Path) -
         assert len(served.kept.saved) == evaluated, folder
 
 
-def test_an_answer_that_was_exported_is_not_read_again(serve: Serve, tmp_path: Path) -> None:
+def test_an_answer_that_was_exported_is_not_read_again(
+    serve: Serve, run: Run, tmp_path: Path
+) -> None:
     """Also where its segment of the journal is needed for spans that wait still."""
     served = serve(POLITE)
     settings = SidecarSettings(durable=str(tmp_path / "first"), quiet_s=60.0)
@@ -692,14 +691,19 @@ def test_an_answer_that_was_exported_is_not_read_again(serve: Serve, tmp_path: P
     app = RecordedTelemetry()
     with use_span(NonRecordingSpan(SpanContext(5, 7, True, TraceFlags(1)))):
         app.tracer().start_span("chat m", attributes={"gen_ai.operation.name": "chat"}).end()
-    waiting, answer = encode_spans(app.spans()), _request("please")
+    waiting, answer = encode_spans(app.spans()), request_of(run, "please")
     intake.take(TRACES, waiting, waiting.SerializeToString())
     intake.take(LOGS, answer, answer.SerializeToString())
     assert until(lambda: len(served.kept.saved) == 1)
-    noted = _ENTRY.pack(bytes(16), (2).to_bytes(8), 2)
-    files = [path for path in (tmp_path / "first").iterdir() if path.suffix == ".requests"]
-    assert until(lambda: any(noted in path.read_bytes() for path in files))
-    shutil.copytree(tmp_path / "first", tmp_path / "crashed")
+
+    def crash() -> bool:
+        """Copy the folder, and tell whether the answer is noted in it as done."""
+        shutil.copytree(tmp_path / "first", tmp_path / "crashed", dirs_exist_ok=True)
+        journal = Journal(tmp_path / "crashed", 1_000_000)
+        journal.close()
+        return journal.done == {(0, 2): 2}
+
+    assert until(crash)
     again, count = started(settings.model_copy(update={"durable": str(tmp_path / "crashed")}))
     assert count == 2
     assert again.drain(PATIENCE_S)
@@ -722,14 +726,7 @@ def test_the_spans_of_an_answer_that_was_sent_are_passed_by(serve: Serve, run: R
             span.set_attributes(
                 {
                     "gen_ai.operation.name": "chat",
-                    "gen_ai.output.messages": json.dumps(
-                        [
-                            {
-                                "role": "assistant",
-                                "parts": [{"type": "text", "content": "Wait, please."}],
-                            },
-                        ]
-                    ),
+                    "gen_ai.output.messages": messages("assistant", "Wait, please."),
                 }
             )
         return "Wait, please."
@@ -738,16 +735,4 @@ def test_the_spans_of_an_answer_that_was_sent_are_passed_by(serve: Serve, run: R
     assert app.flush()
     assert served.sidecar.intake.take(TRACES, encode_spans(app.telemetry.spans())) == 0
     assert len(served.results()) == 1
-    assert {outcome: count for outcome, count in accounting().items() if count} == {
-        "evaluated": 1,
-        "already_monitored": 1,
-    }
-
-
-def test_threads_end(serve: Serve, run: Run) -> None:
-    """After a shutdown no thread of the stream is left."""
-    served, before = serve(POLITE), exporting()
-    app = run(served.endpoint())
-    app.monitor(polite, agent="a")("x")
-    assert app.pipeline.shutdown(PATIENCE_S)
-    assert until(lambda: exporting() <= before)
+    assert counted(accounting()) == {"evaluated": 1, "already_monitored": 1}

@@ -12,6 +12,7 @@ import pytest
 from agenteval_otel import configure
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.sidecar import grpc as receiver
+from agenteval_otel.sidecar.access import RequestAccess
 from agenteval_otel.sidecar.serve import Sidecar
 from agenteval_otel.testing import RecordedTelemetry
 from tests.promises.served import TRACES, new_trace_id, trace_request
@@ -24,10 +25,13 @@ def test_the_oldest_of_many_slow_calls_is_cut_off(
     others go on.
     """
     monkeypatch.setattr(receiver, "_MOST_READ", 3)
-    waiting, make_room = threading.Semaphore(0), receiver.GrpcReceiver._make_room
-    monkeypatch.setattr(
-        receiver.GrpcReceiver, "_make_room", lambda self: (make_room(self), waiting.release())
-    )
+    waiting, has_token = threading.Semaphore(0), RequestAccess.has_token
+
+    def noted(access: RequestAccess, sent: bytes) -> bool:
+        waiting.release()  # the call is read next, before another one is looked at
+        return has_token(access, sent)
+
+    monkeypatch.setattr(RequestAccess, "has_token", noted)
     configure(storage=[telemetry.storage()], evaluators=["ResponseHealth"])
     sidecar = Sidecar(SidecarSettings(grpc_port=0, http_port=0))
     address = sidecar.start().grpc

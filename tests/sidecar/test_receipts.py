@@ -17,26 +17,8 @@ def issued(receipts: Receipts, newest: int, tasks: int) -> Receipt:
     return receipt
 
 
-def test_a_request_is_done_when_its_last_task_is_delivered() -> None:
-    receipts = Receipts()
-    receipt = issued(receipts, newest=1, tasks=2)
-    receipt.settle(EVALUATED)
-    receipt.delivered()
-    assert not receipts.look(), "one task is still worked on"
-    assert receipts.done(()) == {}
-    receipt.settle(EVALUATED)
-    assert receipts.has_news()
-    assert receipts.look(), "an export is due"
-    assert receipts.done(()) == {}
-    receipt.delivered()
-    assert not receipts.look()
-    assert receipts.done(()) == {TRACE: 1}
-    receipts.forget({TRACE: 1})
-    assert len(receipts) == 0
-    assert not receipts.has_news()
-
-
 def test_what_is_dropped_at_the_end_is_left_to_the_next_process() -> None:
+    """Its request is needed still, and not done."""
     receipts = Receipts()
     receipt = issued(receipts, newest=1, tasks=1)
     receipt.settle(DROPPED_SHUTDOWN)
@@ -46,6 +28,7 @@ def test_what_is_dropped_at_the_end_is_left_to_the_next_process() -> None:
 
 
 def test_a_trace_is_done_up_to_its_first_request_that_is_not() -> None:
+    """Whichever of its requests is evaluated first."""
     receipts = Receipts()
     first, second = (issued(receipts, newest, tasks=1) for newest in (1, 2))
     second.settle(EVALUATED)
@@ -57,10 +40,3 @@ def test_a_trace_is_done_up_to_its_first_request_that_is_not() -> None:
     receipts.look()
     assert receipts.done({TRACE}) == {}, "held back"
     assert receipts.done(()) == {TRACE: 2}
-
-
-def test_a_request_without_answers_needs_no_export() -> None:
-    receipts = Receipts()
-    issued(receipts, newest=1, tasks=0)
-    assert not receipts.look()
-    assert receipts.done(()) == {TRACE: 1}

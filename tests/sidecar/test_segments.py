@@ -22,7 +22,7 @@ from agenteval_otel.sidecar.segments import (
 
 MOST = 1_000
 FUZZ = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 PAYLOADS = st.lists(st.binary(max_size=120), min_size=1, max_size=5)
 

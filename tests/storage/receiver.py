@@ -7,11 +7,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any, NamedTuple
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.models.results import SpanReference
+from tests.backends.faults import PostHandler
 from tests.storage.samples import aggregated
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -41,32 +42,23 @@ class Receiver:
         self.arrived = threading.Event()
         owner = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(PostHandler):
             def do_POST(self) -> None:
-                raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                request = Request(
-                    self.command, self.path, headers, json.loads(raw), time.monotonic()
-                )
+                body = json.loads(self.body())
+                request = Request(self.command, self.path, headers, body, time.monotonic())
                 owner.requests.append(request)
                 owner.arrived.set()
                 reply = answer(request)
                 if reply.wait is not None:
                     reply.wait.wait(30)
-                text = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
-                kind = "text/html" if isinstance(reply.body, str) else "application/json"
-                self.send_response(reply.status)
-                for name, value in {"content-type": kind, **reply.headers}.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text.encode())
+                if isinstance(reply.body, str):
+                    text, kind = reply.body, "text/html"
+                else:
+                    text, kind = json.dumps(reply.body), "application/json"
+                self.answer(reply.status, text.encode(), {"content-type": kind, **reply.headers})
 
             do_PATCH = do_GET = do_POST
-
-            def log_message(self, format: str, *arguments: Any) -> None: ...
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True

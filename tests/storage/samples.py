@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import textwrap
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from tests.promises.programs import Finished, run_program
 
-__all__ = ["aggregated", "failed", "lines_of", "run_saving", "save", "scored", "skipped"]
+__all__ = ["aggregated", "change", "failed", "lines_of", "run_saving", "save", "scored", "skipped"]
 
 _SAVING = """
     import asyncio, contextlib, os, subprocess, sys, threading
@@ -78,6 +80,13 @@ def run_saving(source: str, database: Path | str) -> Finished:
     """Run a program with a `storage` of the database, and `save`."""
     address = database if isinstance(database, str) else f"sqlite:///{database}"
     return run_program(textwrap.dedent(_SAVING) + textwrap.dedent(source), address)
+
+
+def change(path: Path, *statements: str) -> None:
+    """Run statements on an SQLite file, past the package."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

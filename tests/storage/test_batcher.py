@@ -24,6 +24,7 @@ from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.batcher import ResultBatcher
 from tests.storage.samples import aggregated, lines_of, save
 from tests.storage.test_sqlite import count
+from tests.telemetry.support import start_no_thread
 
 
 class BlockedSink:
@@ -102,11 +103,7 @@ def test_results_are_saved_without_a_thread(
 ) -> None:
     """At the process's exit, or at its limit of threads, the thread that saves a result writes it."""
     path = tmp_path / "results"
-
-    def refuse(thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    start_no_thread(monkeypatch)
     storage = (JsonFileStorageProvider if type_ == "json_file" else SqlStorageProvider)(path=path)
     save(storage, aggregated(), aggregated())
     monkeypatch.undo()

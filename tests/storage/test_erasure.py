@@ -8,7 +8,7 @@ import json
 import sqlite3
 import subprocess
 import sys
-import textwrap
+import time
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +27,8 @@ from agenteval_otel.storage import (
     SqlStorageProvider,
 )
 from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.storage.read import database_of
+from agenteval_otel.storage.sql_erasure import erase_rows
 from tests.storage.samples import aggregated, failed, lines_of, scored, skipped
 from tests.storage.samples import save as save_as_it_is
 
@@ -99,8 +101,8 @@ def stored(storage: Any) -> list[AggregatedEvaluationResult]:
     """
     if isinstance(storage, JsonFileStorageProvider):
         return [AggregatedEvaluationResult.model_validate(line) for line in lines_of(storage.path)]
-    values = [storage.read(id) for id in {row.evaluation_id for row in storage.query(limit=1_000)}]
-    return sorted(filter(None, values), key=lambda value: value.overall_score or 0.0)
+    values = [value for _, value in database_of(storage.target).results()]
+    return sorted(values, key=lambda value: value.overall_score or 0.0)
 
 
 def test_scores_stay_and_content_goes(storage: Any) -> None:
@@ -240,16 +242,16 @@ def test_ids_are_taken_as_they_are(storage: Any, id: str) -> None:
 
 
 def test_many_rows_in_several_transactions(storage: Any) -> None:
-    """More than one batch, every second one concerned."""
+    """More than one batch, which is 200, every second row concerned."""
     save(
         storage,
         *(
             aggregated(scored(), conversation_id="odd" if number % 2 else "even")
-            for number in range(450)
+            for number in range(250)
         ),
     )
-    assert storage.erase(Erasure(conversations=["odd"])).removed == 225
-    assert [value.conversation_id for value in stored(storage)].count("even") == 225
+    assert storage.erase(Erasure(conversations=["odd"])).removed == 125
+    assert [value.conversation_id for value in stored(storage)].count("even") == 125
 
 
 def test_nothing_is_stored_yet(tmp_path: Path) -> None:
@@ -281,19 +283,17 @@ def test_no_byte_of_it_is_left_in_an_sqlite_file(tmp_path: Path) -> None:
     assert [value.conversation_id for value in stored(storage)].count("other") == 5
 
 
-def test_a_reader_that_keeps_the_log_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_keeps_the_log_is_named(tmp_path: Path) -> None:
     """While it reads an older state, that is in the log; the next run empties it."""
-    monkeypatch.setattr("agenteval_otel.storage.sql_erasure._CHECKPOINT_S", 0.0)
-    monkeypatch.setattr("agenteval_otel.storage.sql_erasure._BUSY_S", 0.5)
     path = tmp_path / "results.db"
     storage = SqlStorageProvider(path=path)
     save(storage, answer("c"))
     with closing(sqlite3.connect(path, isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM agenteval_evaluations").fetchone()
-        assert "run this again" in storage.erase(Erasure(conversations=["c"])).problem
+        erasure = Erasure(conversations=["c"])
+        place = erase_rows(storage.target, erasure, dry_run=False, wait_s=0.2)
+        assert "run this again" in place.problem
     assert storage.erase(Erasure(conversations=["c"])).problem == ""
     assert not [file for file in tmp_path.iterdir() if CANARY.encode() in file.read_bytes()]
 
@@ -348,44 +348,40 @@ def test_a_file_behind_a_link_is_rewritten_and_what_a_killed_run_left_goes(tmp_p
     assert CANARY not in file.read_text()
 
 
+WRITER = """
+import asyncio, sys
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
+path, kind, total = sys.argv[1], sys.argv[2], int(sys.argv[3])
+if kind == "json_file":
+    storage = JsonFileStorageProvider(path=path, max_bytes=4_096, keep=1_000)
+else:
+    storage = SqlStorageProvider(path=path)
+async def work():
+    for number in range(total):
+        conversation = "gone" if number % 3 == 0 else "stays"
+        await storage.save_result(AggregatedEvaluationResult(
+            agent=str(number), conversation_id=conversation, metadata={"text": "long " * 20}))
+    await storage.close()
+asyncio.run(work())
+"""
+
+
 @pytest.mark.parametrize("kind", ["json_file", "sql"])
 def test_writers_lose_nothing(tmp_path: Path, kind: str) -> None:
     """Another process saves, and rotates, while this one erases again and again: every line is
     there, once.
     """
-    path, total = tmp_path / "results", 600
-    writer = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            textwrap.dedent("""
-        import asyncio, sys
-        from agenteval_otel.models import AggregatedEvaluationResult
-        from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
-        path, kind, total = sys.argv[1], sys.argv[2], int(sys.argv[3])
-        options = {"max_bytes": 16_384, "keep": 1_000} if kind == "json_file" else {}
-        storage = (JsonFileStorageProvider if kind == "json_file" else SqlStorageProvider)(path=path, **options)
-        async def work():
-            for number in range(total):
-                conversation = "gone" if number % 3 == 0 else "stays"
-                await storage.save_result(AggregatedEvaluationResult(
-                    agent=str(number), conversation_id=conversation, metadata={"text": "long " * 20}))
-            await storage.close()
-        asyncio.run(work())
-    """),
-            str(path),
-            kind,
-            str(total),
-        ]
-    )
-    storage: Any = (JsonFileStorageProvider if kind == "json_file" else SqlStorageProvider)(
-        path=path
-    )
+    path, total = tmp_path / "results", 200
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, path, kind, str(total)])
+    kinds: dict[str, Any] = {"json_file": JsonFileStorageProvider, "sql": SqlStorageProvider}
+    storage = kinds[kind](path=path)
     runs = 0
     while writer.poll() is None:
         if path.exists():
             storage.erase(Erasure(conversations=["gone"]))
             runs += 1
+        time.sleep(0.01)
     assert (writer.returncode, runs > 0) == (0, True)
     storage.erase(Erasure(conversations=["gone"]))
     if kind == "json_file":

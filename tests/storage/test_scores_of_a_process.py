@@ -144,11 +144,18 @@ def test_scores_of_the_settings_before_are_sent() -> None:
         assert default_pipeline().accounting.failures == {}
 
 
+@pytest.mark.parametrize("has_handler", [False, True])
 def test_a_missing_key_is_said_at_the_start(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    has_handler: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line names the setting and the variable; nothing keeps from starting."""
+    """The line names the setting and the variable; nothing keeps from starting.
+
+    It comes as well where a handler was decorated before, which prepares its own judges alone.
+    """
     monkeypatch.delenv("LANGFUSE_PUBLIC_KEY", raising=False)
+    if has_handler:
+        assert monitor(str.upper)("hello") == "HELLO"
+        log.forget()
     configure(evaluators=["ResponseHealth"], storage={"type": "langfuse", "secret_key": SECRET})
     (line,) = [
         record.getMessage()
@@ -184,22 +191,3 @@ def test_a_flush_gives_each_provider_its_share() -> None:
     assert FanOutStorage(
         [PhoenixStorageProvider(endpoint=f"http://127.0.0.1:{port}")], print
     ).flush(0.0)
-
-
-def test_a_missing_key_is_said_beside_monitored_handlers(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The line comes as well where handlers were decorated before, which prepare their own judges
-    alone.
-    """
-    monkeypatch.delenv("LANGFUSE_PUBLIC_KEY", raising=False)
-    handler = monitor(lambda question: question)
-    log.forget()
-    configure(evaluators=["ResponseHealth"], storage={"type": "langfuse", "secret_key": SECRET})
-    assert handler("hello") == "hello"
-    (line,) = [
-        record.getMessage()
-        for record in caplog.records
-        if "storage_not_ready" in record.getMessage()
-    ]
-    assert "public_key is missing" in line

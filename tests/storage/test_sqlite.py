@@ -18,7 +18,7 @@ from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.storage.sql_database import connect_writer
 from tests.promises.programs import run_program
-from tests.storage.samples import aggregated, run_saving, save, scored
+from tests.storage.samples import aggregated, change, run_saving, save, scored
 
 
 def count(path: Path) -> int:
@@ -128,8 +128,7 @@ def test_a_missing_database_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no such database"):
         SqlStorageProvider(path=path).query()
     assert not path.exists()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
+    change(path, "CREATE TABLE theirs (x)")
     with pytest.raises(StorageError, match="no such table"):
         SqlStorageProvider(path=path).query()
     path.write_bytes(b"no database at all" * 100)
@@ -141,10 +140,9 @@ def test_tables_without_the_newest_columns_get_them(tmp_path: Path) -> None:
     """A database of a package that knew fewer columns is written and read, with what it held."""
     storage = SqlStorageProvider(path=tmp_path / "x.db")
     save(storage, aggregated(scored()))
-    with closing(sqlite3.connect(tmp_path / "x.db")) as connection, connection:
-        for table in ("agenteval_evaluations", "agenteval_results"):
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN tags")
-            connection.execute(f"ALTER TABLE {table} DROP COLUMN prompt_version")
+    for table in ("agenteval_evaluations", "agenteval_results"):
+        for column in ("tags", "prompt_version"):
+            change(tmp_path / "x.db", f"ALTER TABLE {table} DROP COLUMN {column}")
     again = SqlStorageProvider(path=tmp_path / "x.db")
     save(again, aggregated(scored(), prompt_version="3", tags={"tenant": "acme"}))
     assert [item.prompt_version for item in again.query()] == ["3", None]
@@ -165,8 +163,7 @@ def test_what_goes_away_is_made_anew(tmp_path: Path, gone: str) -> None:
             for beside in ("", "-wal", "-shm"):
                 path.with_name(f"x.db{beside}").unlink()
         else:
-            with closing(sqlite3.connect(path)) as connection, connection:
-                connection.execute("DROP TABLE agenteval_results")
+            change(path, "DROP TABLE agenteval_results")
             with pytest.raises(StorageError, match="no such table"):
                 await storage.save_result(aggregated())
         await storage.save_result(aggregated())
@@ -256,8 +253,7 @@ def test_an_unreadable_row_is_an_error(tmp_path: Path) -> None:
     (stored,) = storage.query(criterion=name, agent=name, limit=2**63 - 1)
     assert stored.weight == 1.0
     assert storage.read("\ud800") is None
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE agenteval_results SET details = 'no JSON'")
+    change(path, "UPDATE agenteval_results SET details = 'no JSON'")
     with pytest.raises(StorageError, match="cannot be read"):
         storage.query()
 

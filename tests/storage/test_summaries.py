@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.models.intervals import UnitMean, UnitSums
@@ -25,39 +25,30 @@ def _equal(mean: UnitMean | None, of_sums: UnitMean | None) -> bool:
     return mean.baseline == of_sums.baseline and mean[:-1] == pytest.approx(of_sums[:-1], abs=1e-6)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(scores_of_groups)
 def test_means_of_groups_are_those_of_their_scores(
     scores: list[tuple[float, float, int, bool, int]],
 ) -> None:
-    """However many pairs of group and unit there are, and where a group has no score at all."""
-    values, weights, units, is_baseline, groups = (
-        np.array(part) for part in zip(*scores, strict=True)
-    )
-    expected = []
-    for group in range(5):
-        sums = UnitSums()
-        for value, weight, unit, baseline, own in scores:
-            if own == group:
-                sums.add(value, weight, unit, is_baseline=baseline)
-        expected.append(sums.mean())
-    for spread in (1, 1_000):
-        columns = ScoreColumns(values, weights, units * spread, is_baseline, groups)
-        assert all(map(_equal, summarise(columns, 5), expected))
-
-
-@given(scores_of_groups)
-def test_gathered_scores_are_numbered(scores: list[tuple[float, float, int, bool, int]]) -> None:
-    """Groups and units by any name; a score without a unit is one of its own."""
+    """However many pairs of group and unit there are, where a group has no score at all, and by any
+    name of groups and units. A score without a unit is one of its own.
+    """
     gathered = GatheredScores(["never"])
-    sums = {f"group {number}": UnitSums() for *_, number in scores}
+    of_columns = [UnitSums() for _ in range(5)]
+    of_names = {f"group {number}": UnitSums() for *_, number in scores}
     for value, weight, unit, is_baseline, group in scores:
-        name = f"group {group}"
-        own_unit = f"conversation {unit}" if unit else None
+        name, own_unit = f"group {group}", f"conversation {unit}" if unit else None
         gathered.add(value, weight, own_unit, group=name, is_baseline=is_baseline)
-        sums[name].add(value, weight, own_unit, is_baseline=is_baseline)
+        of_names[name].add(value, weight, own_unit, is_baseline=is_baseline)
+        of_columns[group].add(value, weight, unit, is_baseline=is_baseline)
     means = gathered.means()
-    assert list(means) == list(sums)
-    assert all(_equal(means[name], sums[name].mean()) for name in sums)
+    assert list(means) == list(of_names)
+    assert all(_equal(means[name], sums.mean()) for name, sums in of_names.items())
+    values, weights, units, baselines, groups = map(np.array, zip(*scores, strict=True))
+    for spread in (1, 1_000):
+        columns = ScoreColumns(values, weights, units * spread, baselines, groups)
+        for mean, sums in zip(summarise(columns, 5), of_columns, strict=True):
+            assert _equal(mean, sums.mean())
 
 
 def test_nothing_gathered_has_no_mean() -> None:

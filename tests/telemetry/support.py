@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agenteval_otel import annotate, monitor
 from agenteval_otel.engine.capabilities.judge_health import JudgeHealth, JudgeHealthSettings
 from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import InlineDispatcher, Pipeline
+from agenteval_otel.errors import EvaluationError, EvaluationSkipped
+from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import INSTRUMENTS
 from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
 
-__all__ = ["Watch", "points", "trace_of"]
+__all__ = ["Watch", "collected", "fail", "points", "skip", "start_no_thread", "trace_of"]
 
 
 class Watch:
@@ -97,9 +102,36 @@ class Watch:
             pipeline.shutdown(5)
 
 
+def fail(_: EvaluationInput) -> Score:
+    """An evaluator that fails, with text that leaves by no way."""
+    raise EvaluationError("secret text", error_type="rate_limited")
+
+
+def skip(_: EvaluationInput) -> Score:
+    """An evaluator that has nothing to say."""
+    raise EvaluationSkipped("nothing")
+
+
+def start_no_thread(patch: pytest.MonkeyPatch) -> None:
+    """Have no thread start, as at a process's exit or at its limit of threads."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    patch.setattr(threading.Thread, "start", refuse)
+
+
 def trace_of(span: Any) -> tuple[int, int]:
     context = span.get_span_context() if isinstance(span, trace.Span) else span
     return context.trace_id, context.span_id
+
+
+def collected(reader: InMemoryMetricReader) -> dict[str, Any]:
+    """The metrics that a reader collects now, by name."""
+    data: Any = reader.get_metrics_data()
+    (resource,) = data.resource_metrics
+    (scope,) = resource.scope_metrics
+    return {metric.name: metric for metric in scope.metrics}
 
 
 def points(telemetry: RecordedTelemetry, name: str) -> dict[tuple[Any, ...], Any]:

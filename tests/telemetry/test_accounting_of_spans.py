@@ -6,14 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from agenteval_otel.engine.pipeline import InlineDispatcher
-from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.sampling import RatioSampler
+from agenteval_otel import monitor
+from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.semconv import MAX_SCOPE_CHARS, MAX_SCOPES, METRIC_SPANS, OTHER, SPANS_LOST
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.testing import RecordedTelemetry
-from tests.pipelines import pipeline_with
-from tests.promises.test_d3_self_metrics import all_series
 
 
 def test_scopes_from_outside_are_bounded() -> None:
@@ -40,20 +37,13 @@ def test_spans_that_are_lost_are_failures_too(outcome: str) -> None:
     assert accounting.spans() == {}
 
 
-def test_the_metric_shows_every_outcome(telemetry: RecordedTelemetry) -> None:
+def test_the_metric_shows_every_outcome(pipeline: Pipeline, telemetry: RecordedTelemetry) -> None:
     """From the first span on, each from 0; before it there is no series."""
-    made = pipeline_with(
-        sampler=RatioSampler(),
-        evaluators=(ResponseHealth(),),
-        storage=(telemetry.storage(),),
-        dispatcher=InlineDispatcher(),
-    )
-    made.handler("support")
-    for emitter in made.engine.emitters:
-        emitter.prepare()
-    assert METRIC_SPANS.name not in {name for name, _ in all_series(telemetry)}
-    made.accounting.count_spans("read", 5)
-    made.accounting.count_spans("not_understood", 1, "acme.agents")
+    monitor(pipeline=pipeline)(str.upper)("q")
+    assert telemetry.points(METRIC_SPANS.name) == []
+    accounting = pipeline.accounting
+    accounting.count_spans("read", 5)
+    accounting.count_spans("not_understood", 1, "acme.agents")
     values = {
         tuple(point.attributes.values()): point.value
         for point in telemetry.points(METRIC_SPANS.name)
@@ -61,4 +51,3 @@ def test_the_metric_shows_every_outcome(telemetry: RecordedTelemetry) -> None:
     assert values[("read",)] == 5
     assert values["not_understood", "acme.agents"] == 1
     assert all(values[(outcome,)] == 0 for outcome in SPANS_LOST)
-    made.shutdown(5.0)

@@ -16,7 +16,7 @@ from opentelemetry.sdk.metrics.export import AggregationTemporality, InMemoryMet
 from agenteval_otel import annotate, configure, monitor, reload
 from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
 from agenteval_otel.testing import RecordedTelemetry
-from tests.telemetry.support import Watch, trace_of
+from tests.telemetry.support import Watch, collected, trace_of
 from tests.testing.doubles import Free
 
 SAID: dict[str, Any] = {
@@ -143,10 +143,7 @@ def test_they_are_right_under_delta_temporality() -> None:
     for tenants in (("a", "a", "b"), ("b",)):
         for tenant in tenants:
             ask(tags={"tenant": tenant})
-        data: Any = reader.get_metrics_data()
-        metrics = data.resource_metrics[0].scope_metrics[0].metrics
-        (results,) = (metric for metric in metrics if metric.name == "agenteval.evaluation.results")
-        points = results.data.data_points
+        points = collected(reader)["agenteval.evaluation.results"].data.data_points
         seen.append(
             {
                 point.attributes["agenteval.tag.tenant"]: point.value

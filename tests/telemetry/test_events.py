@@ -10,22 +10,12 @@ import pytest
 from opentelemetry._logs import SeverityNumber
 
 from agenteval_otel import monitor
-from agenteval_otel.errors import EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.models import EvaluationInput, Score
 from agenteval_otel.testing import RecordedTelemetry
-from tests.telemetry.support import Watch, trace_of
+from tests.telemetry.support import Watch, fail, skip, trace_of
 from tests.testing.doubles import Free, Thinking
 
 QUESTION, ANSWER = "A question?", "An answer."
-
-
-def fail(_: EvaluationInput) -> Score:
-    raise EvaluationError(f"cannot judge {ANSWER!r}", error_type="rate_limited")
-
-
-def skip(_: EvaluationInput) -> Score:
-    raise EvaluationSkipped("nothing")
 
 
 def test_one_event_a_result_on_the_evaluated_span(watch: Watch) -> None:
@@ -44,8 +34,8 @@ def test_one_event_a_result_on_the_evaluated_span(watch: Watch) -> None:
         assert (event.trace_id, event.span_id) == trace_of(host)
         assert event.trace_flags == host.get_span_context().trace_flags
         assert abs(event.timestamp - time.time_ns()) < 60 * 10**9
-        assert QUESTION not in repr(event)
-        assert ANSWER not in repr(event)
+        for content in (QUESTION, ANSWER, "secret text"):
+            assert content not in repr(event)
 
 
 def test_the_attributes_of_a_score(watch: Watch) -> None:

@@ -18,6 +18,7 @@ from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.telemetry.private import Exporter
 from agenteval_otel.telemetry.target import SendOutcome
 from tests.telemetry.encoded import sdk_signal
+from tests.telemetry.support import start_no_thread
 
 DELIVERED, AWAY = SendOutcome(True, "200"), SendOutcome(False, "503", retryable=True)
 
@@ -70,15 +71,12 @@ def spans() -> list[Any]:
 
 
 class Sending:
-    """An exporter of spans without a thread, which sends when it is flushed; its receiver, and what
-    was lost.
-    """
+    """An exporter of spans, its receiver, and what was lost."""
 
     def __init__(self) -> None:
         self.receiver, self.lost = Receiver(), dict[str, int]()
         self.exporter = Exporter(self._on_lost)
         self.exporter.add(sdk_signal("TRACES"), self.receiver)
-        self.exporter._worker.start = lambda: True  # type: ignore[method-assign]
 
     def _on_lost(self, signal: str, reason: str, count: int) -> None:
         assert signal == "traces"
@@ -93,7 +91,9 @@ class Sending:
 
 
 @pytest.fixture
-def sending() -> Iterator[Sending]:
+def sending(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sending]:
+    """An exporter without a thread, which sends when it is flushed."""
+    start_no_thread(monkeypatch)
     sending = Sending()
     yield sending
     sending.exporter.close()
@@ -217,9 +217,11 @@ def test_its_thread_sends_and_ends(spans: list[Any], no_thread_left: None) -> No
     assert lost == [("traces", "shutdown", 1)]
 
 
-def test_new_series_are_collected_before_the_next_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first collection is soon after the start, the next one as soon as there is new to show."""
-    monkeypatch.setattr("agenteval_otel.telemetry.private._LEAST_BETWEEN_S", 0.1)
+@pytest.mark.slow
+def test_new_series_are_collected_before_the_next_export() -> None:
+    """The first collection is soon after the start, the next one when there is new to show and five
+    seconds are over.
+    """
     collected = threading.Semaphore(0)
     exporter = Exporter(lambda signal, reason, count: None)
     exporter.collect_with(collected.release, 3_600.0)

@@ -6,12 +6,14 @@ import time
 from functools import partial
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agenteval_otel import monitor, semconv
-from agenteval_otel.errors import EvaluationError
 from agenteval_otel.evaluators import ResponseHealth
-from agenteval_otel.models import EvaluationInput, Score
-from tests.telemetry.support import Watch, points, trace_of
+from agenteval_otel.models import Score
+from agenteval_otel.storage import OtlpStorageProvider
+from tests.telemetry.support import Watch, collected, fail, points, trace_of
 from tests.testing.doubles import Free, Thinking
 
 SPECIFIED = {
@@ -36,18 +38,17 @@ BOUNDARIES = {
 }
 
 
-def fail(_: EvaluationInput) -> Score:
-    raise EvaluationError("broke", error_type="rate_limited")
-
-
 def test_names_and_units_are_the_specified_ones(watch: Watch) -> None:
     """Every specified metric is there with its unit and boundaries, and no other; no name has a
     unit or ``_total``.
     """
+    reader = InMemoryMetricReader()
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    watch.emitter = OtlpStorageProvider(meter_provider=meters, signals=frozenset({"metrics"}))
     watch.answer(
         Thinking(), Free(criterion_name="a", threshold=0.1), Free(criterion_name="bad", action=fail)
     )
-    result = {metric.name: metric for metric in watch.telemetry._collected()}
+    result = collected(reader)
     # of models and of the whole run
     durations = result["agenteval.evaluation.duration"].data.data_points
     assert {point.attributes.get("gen_ai.evaluation.name") for point in durations} == {
@@ -135,7 +136,7 @@ def test_sums_by_conversation_have_series_once_a_turn_has_come_again(watch: Watc
     made = watch.pipeline([Free(criterion_name="half", value=0.25, threshold=0.5)])
 
     @monitor(agent="support", pipeline=made)
-    def answer(prompt: str, conversation_id: str) -> str:
+    def answer(prompt: str, conversation_id: str | None = None) -> str:
         return prompt
 
     def sums(name: str) -> list[float]:
@@ -149,6 +150,9 @@ def test_sums_by_conversation_have_series_once_a_turn_has_come_again(watch: Watc
     assert [sums(name) for name in ("unit_failed", "unit_failed_squared")] == [[4 + 1]] * 2
     assert sums("unit_score") == [0.5 * 2 + 0.25]
     assert sums("unit_score_squared") == [0.5**2 + 0.25**2]
+    watch.call(answer, traced=False)
+    assert [sums(name) for name in ("units", "unit_weight_squared")] == [[3], [4 + 1 + 1]]
+    assert sums("unit_score") == [0.5 * 2 + 0.25 + 0.25]
 
 
 def test_both_verdicts_begin_at_zero_and_a_category_stands_alone(watch: Watch) -> None:

@@ -20,7 +20,7 @@ from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
 from tests.testing.doubles import Keeping
 
-PAGE = Path(__file__).parents[2] / "docs/telemetry.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/events.md"
 NAME, REASON = "gen_ai.evaluation.name", "agenteval.evaluation.reason_code"
 
 
@@ -62,7 +62,7 @@ def results_of(kept: Keeping) -> dict[str, EvaluationResult]:
 
 
 def test_results_say_why_by_a_word(telemetry: RecordedTelemetry) -> None:
-    """Beside the sentence of the evaluator; a score has none."""
+    """Beside the sentence of the evaluator. A score has none, and no event says so unasked."""
     kept = evaluated(telemetry)
     found = results_of(kept)
     assert found["tools"].reason_code == "not_applicable"
@@ -70,6 +70,7 @@ def test_results_say_why_by_a_word(telemetry: RecordedTelemetry) -> None:
     assert found["similar"].reason_code == "no_ground_truth"
     of_failed_call = {result.reason_code for result in kept.saved[1].results if result.skip_reason}
     assert of_failed_call == {"no_answer"}
+    assert {event.event_name for event in telemetry.events()} == {"gen_ai.evaluation.result"}
 
 
 def test_an_event_each_where_it_is_asked_for(telemetry: RecordedTelemetry) -> None:
@@ -82,11 +83,6 @@ def test_an_event_each_where_it_is_asked_for(telemetry: RecordedTelemetry) -> No
     assert ("tools", "not_applicable", "tools has no score (not_applicable)") in said
     assert ("similar", "no_ground_truth", "similar has no score (no_ground_truth)") in said
     assert ("tools", "no_answer", "tools has no score (no_answer)") in said
-
-
-def test_without_it_there_is_none(telemetry: RecordedTelemetry) -> None:
-    evaluated(telemetry)
-    assert {event.event_name for event in telemetry.events()} == {"gen_ai.evaluation.result"}
 
 
 def test_the_page_names_every_reason() -> None:

@@ -1,5 +1,5 @@
-"""The variables of OpenTelemetry's exporters, each obeyed by our own exporter as docs/telemetry.md
-says, or named as not obeyed.
+"""The variables of OpenTelemetry's exporters, each obeyed by our own exporter as
+docs/reference/variables.md says, or named as not obeyed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from agenteval_otel.telemetry.providers import Providers
 from agenteval_otel.telemetry.target import OtlpTarget, Signal, not_obeyed
 from tests.backends.faults import PostHandler, serving
 
-PAGE = Path(__file__).parents[2] / "docs/telemetry.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/variables.md"
 SCORE, RESULTS = "gen_ai.evaluation.score", "agenteval.evaluation.results"
 NOW_NS = 1_790_000_000_000_000_000
 REQUESTS: dict[str, Any] = {

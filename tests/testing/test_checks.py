@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agenteval_otel.embedders import Embedder, HashingEmbedder
-from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, ResponseHealth
-from agenteval_otel.ground_truth import FileGroundTruthStore, GroundTruth, GroundTruthStore
+from agenteval_otel.embedders import Embedder
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator
+from agenteval_otel.ground_truth import GroundTruth, GroundTruthStore
 from agenteval_otel.models import (
     AggregatedEvaluationResult,
     EvaluationCriteria,
@@ -30,8 +29,7 @@ from agenteval_otel.testing import (
     check_sampler,
     check_storage,
 )
-from tests.ground_truth.support import written
-from tests.testing.doubles import Fixed, Free, Raw
+from tests.testing.doubles import Free, Raw
 
 _numbers = itertools.count()
 
@@ -168,18 +166,3 @@ def test_a_part_that_breaks_its_contract_is_refused(
     """Each of them breaks one condition, which the error names."""
     with pytest.raises(AssertionError, match=message):
         check(part)
-
-
-def test_parts_that_keep_their_contract_pass(tmp_path: Path) -> None:
-    """Synchronous and asynchronous, built-in and from outside."""
-    for evaluator in (Fixed(), Free(), ResponseHealth()):
-        check_evaluator(evaluator)
-    check_sampler(Sampling())
-    check_sampler(Sampling(probability=None))
-    check_storage(Store())
-    check_component(RatioSampler(ratio=0.5), Sampler)
-    check_embedder(HashingEmbedder())
-    check_embedder(Rows(row=unit))
-    check_ground_truth(
-        FileGroundTruthStore(path=written(tmp_path / "rows.csv", [("how do i how do i", "a")]))
-    )

@@ -39,7 +39,7 @@ def _vendor(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFa
             monkeypatch.setattr(f"{module}.VENDOR", folder)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def fetched_scripts() -> None:
     """For tests that start the program itself, which refuses to serve pages without them."""
     if not _IS_FETCHED:

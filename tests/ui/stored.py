@@ -22,6 +22,7 @@ from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import Database
 from agenteval_otel.storage.sql_rows import rows_of
+from agenteval_otel.ui.columns import ResultColumns
 
 DAY_NS = 86_400 * 10**9
 
@@ -74,6 +75,13 @@ def store(path: Path, answers: Iterable[AggregatedEvaluationResult]) -> Place:
     assert not any(database.write(items, may_wait=True)), "stored"
     database.close()
     return database_of(target)
+
+
+def columns_of(place: Place, **settings: Any) -> ResultColumns:
+    """The columns of what is stored there, as the pages read them."""
+    columns = ResultColumns(place, **settings)
+    columns.refresh()
+    return columns
 
 
 def traffic(count: int = 300) -> list[AggregatedEvaluationResult]:

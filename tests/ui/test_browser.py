@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 from agenteval_otel.ui import assets
-from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.labels import Labels
 from tests.docs.generator import load_script
 from tests.promises.test_b14_pages import HOSTILE, everywhere
 from tests.ui.served import served
-from tests.ui.stored import answer, score, store, traffic, write_run
+from tests.ui.stored import answer, columns_of, score, store, traffic, write_run
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -211,8 +210,7 @@ def test_fifty_answers_are_labelled_with_keys(serve: Serve, visit: Any, tmp_path
             page.keyboard.press("f" if number % 5 == 0 else "p")
     page.wait_for_selector("text=50 answers labelled")
     page.wait_for_selector("text=evaluators agree with")
-    columns = ResultColumns(target)
-    columns.refresh()
+    columns = columns_of(target)
     labels = Labels(target, columns).all()
     assert len({label.evaluation_id for label in labels}) == len(labels) == 50
     assert sum(label.passed is False for label in labels) == 10

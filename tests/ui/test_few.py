@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from agenteval_otel.ui.app import Pages, UiSettings
-from agenteval_otel.ui.columns import ResultColumns
-from agenteval_otel.ui.runs import Runs, opened_runs
+from agenteval_otel.ui.runs import opened_runs
 from tests.ui.conftest import Open
-from tests.ui.stored import DAY_NS, answer, score, write_run
+from tests.ui.stored import DAY_NS, answer, columns_of, score, write_run
 
 MARKS = ("▲", "▼")
 TOO_FEW = "too few to tell"
@@ -57,7 +56,8 @@ def test_runs_of_few_inputs_are_not_called_worse(
     """The command line names the drop of 19 inputs, by its p-value. The page shows that beside it."""
     files = [write_run(tmp_path / f"{rate}.jsonl", rate=rate, count=count) for rate in (1.0, 0.0)]
     runs = opened_runs([str(file) for file in files])
-    pages = Pages(UiSettings(runs.place, "runs", runs=runs), columns_of(runs))
+    columns = columns_of(runs.place, runs=runs)
+    pages = Pages(UiSettings(runs.place, "runs", runs=runs), columns)
     (item,) = (
         item
         for item in runs.compare(*runs.names, pass_rate=False).criteria
@@ -68,9 +68,3 @@ def test_runs_of_few_inputs_are_not_called_worse(
     (row,) = (row for row in page.split("<tr") if 'scope="row">contains<' in row)
     assert ("▼ worse" in row, TOO_FEW in row) == (is_claimed, not is_claimed)
     assert "p &lt; 0.001" in row or "p < 0.001" in row
-
-
-def columns_of(runs: Runs) -> ResultColumns:
-    columns = ResultColumns(runs.place, runs=runs)
-    columns.refresh()
-    return columns

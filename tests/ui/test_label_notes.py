@@ -11,11 +11,10 @@ import pytest
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui import shifts as module
-from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.labels import Labels
 from agenteval_otel.ui.views import Window, overview, rows_in
 from tests.ui.conftest import Open
-from tests.ui.stored import DAY_NS, answer, score, store
+from tests.ui.stored import DAY_NS, answer, columns_of, score, store
 
 BEGAN_NS = 1_790_000_000 * 10**9
 TITLE = "Labels of other answers"
@@ -50,8 +49,7 @@ def answers(
 
 def notes_of(place: Place, length: str = "all") -> list[str]:
     window = Window(length)
-    columns = ResultColumns(place)
-    columns.refresh()
+    columns = columns_of(place)
     views = {view.is_human: view for view in overview(columns, window, {})}
     rows = rows_in(columns, window, {"criterion": "helpfulness"})
     shifts = Labels(place, columns).shifts("helpfulness", rows, views[False].passes)
@@ -62,23 +60,15 @@ def notes_of(place: Place, length: str = "all") -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("others", [20_000, 100])
 @pytest.mark.parametrize(("old_rate", "of_rate"), [(0.6, ["rate"]), (0.9, [])])
 def test_an_older_release_is_found_by_the_columns(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    old_rate: float,
-    of_rate: list[str],
-    others: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old_rate: float, of_rate: list[str]
 ) -> None:
     """As `calibrate` finds it, also where a part of the other answers is compared."""
-    monkeypatch.setattr(module, "_MOST_OTHERS", others)
     place = store(tmp_path / "a.db", answers(old_rate=old_rate))
-    assert notes_of(place) == [*of_rate, "age", "prompt_version", "service_version"]
-
-
-def test_labels_at_random_are_not_doubted(tmp_path: Path) -> None:
-    assert notes_of(store(tmp_path / "a.db", answers(old_rate=0.6, is_random=True))) == []
+    for others in (20_000, 100):
+        monkeypatch.setattr(module, "_MOST_OTHERS", others)
+        assert notes_of(place) == [*of_rate, "age", "prompt_version", "service_version"]
 
 
 def test_labels_are_compared_with_the_answers_of_the_window(tmp_path: Path) -> None:

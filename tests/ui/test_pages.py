@@ -18,9 +18,11 @@ import pytest
 from agenteval_otel import cli
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.models import EvaluationResult
 from agenteval_otel.ui import assets
 from agenteval_otel.ui.serve import opened, prepare
 from agenteval_otel.ui.text import MAX_SHOWN, brief, shown, visible
+from tests.storage.samples import change
 from tests.ui.conftest import PORT, Open
 from tests.ui.served import Structure
 from tests.ui.stored import DAY_NS, answer, score, store, traffic
@@ -49,33 +51,34 @@ def test_every_figure_says_how_it_was_estimated(open_pages: Open) -> None:
     assert "prompt version: 2" in narrower.text
 
 
-@pytest.mark.parametrize("path", ["/", "/criterion?name=helpfulness"])
-def test_of_few_units_no_interval_is_drawn(open_pages: Open, path: str) -> None:
-    """The pass rate of twelve answers is a point without ends, and it misses the objective."""
-    answers = [answer(score(passed=number % 4 > 0), number=number) for number in range(12)]
-    page = open_pages(answers, objectives={"helpfulness": 0.95}).get(path).text
-    text = Structure(page).text
-    assert "(of 12)" in text
-    assert "(of 12) 95 % interval" not in text
-    assert "objective 95.0 %: missed" in text
-    assert 'class="mean"' in page
-    assert 'class="range"' not in page
+TWELVE = [score(passed=number % 4 > 0) for number in range(12)]
+PREFERRED = [
+    *[score(value=0.0, passed=False, probability=1.0, least_probability=0.05) for _ in range(30)],
+    *[score(probability=0.05) for _ in range(4)],
+]
 
 
-@pytest.mark.parametrize("path", ["/", "/criterion?name=helpfulness"])
-def test_of_few_baseline_answers_no_rate_is_drawn(open_pages: Open, path: str) -> None:
-    """Thirty preferred answers and four others: whether the objective is met is unknown."""
-    preferred = {"probability": 1.0, "least_probability": 0.05}
-    scores = [score(value=0.0, passed=False, **preferred) for _ in range(30)]
-    scores += [score(probability=0.05) for _ in range(4)]
-    answers = [answer(each, number=number) for number, each in enumerate(scores)]
-    page = open_pages(answers, objectives={"helpfulness": 0.95}).get(path).text
-    text = Structure(page).text
-    assert "(4 baseline)" in text
-    assert "(4 baseline) 95 % interval" not in text
-    assert "objective 95.0 %: unknown" in text
-    assert 'class="mean"' not in page
-    assert 'class="range"' not in page
+@pytest.mark.parametrize(
+    ("scores", "number", "objective", "is_drawn"),
+    [(TWELVE, "(of 12)", "missed", True), (PREFERRED, "(4 baseline)", "unknown", False)],
+    ids=["twelve answers", "four baseline answers"],
+)
+def test_of_few_units_no_interval_is_drawn(
+    open_pages: Open, scores: list[EvaluationResult], number: str, objective: str, is_drawn: bool
+) -> None:
+    """The pass rate of twelve answers is a point without ends, and it misses the objective. Of thirty
+    preferred answers and four others there is no rate: whether the objective is met is unknown.
+    """
+    answers = [answer(each, number=at) for at, each in enumerate(scores)]
+    client = open_pages(answers, objectives={"helpfulness": 0.95})
+    for path in ("/", "/criterion?name=helpfulness"):
+        page = client.get(path).text
+        text = Structure(page).text
+        assert number in text
+        assert f"{number} 95 % interval" not in text
+        assert f"objective 95.0 %: {objective}" in text
+        assert ('class="mean"' in page) is is_drawn
+        assert 'class="range"' not in page
 
 
 def test_another_evaluator_is_no_change_of_the_agent(open_pages: Open) -> None:
@@ -323,8 +326,7 @@ def test_a_file_of_json_lines_is_read(tmp_path: Path) -> None:
 def test_nothing_is_created_in_another_database(tmp_path: Path) -> None:
     """An application's own database is refused; one that is not there yet is made."""
     path = tmp_path / "application.db"
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE orders (id INTEGER)")
+    change(path, "CREATE TABLE orders (id INTEGER)")
     with pytest.raises(ConfigurationError, match="nothing of agenteval-otel was ever stored there"):
         prepare(Target(path, ""))
     with contextlib.closing(sqlite3.connect(path)) as connection:

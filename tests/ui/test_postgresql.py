@@ -12,7 +12,6 @@ from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import Database
 from agenteval_otel.storage.sql_rows import rows_of
-from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.labels import Labels
 from agenteval_otel.ui.views import Window, overview
 from tests.storage.conftest import (
@@ -21,7 +20,7 @@ from tests.storage.conftest import (
     postgresql_server_fixture,
 )
 from tests.ui.served import client_of, served
-from tests.ui.stored import store, traffic
+from tests.ui.stored import columns_of, store, traffic
 
 __all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture"]
 
@@ -53,15 +52,13 @@ def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path)
         }
         reply = client.post("/label", data={**form, "criterion": "helpfulness", "verdict": "fail"})
         assert reply.status_code == 200
-    columns = ResultColumns(place)
-    columns.refresh()
+    columns = columns_of(place)
     (label,) = Labels(place, columns).all()
     assert (label.evaluation_id, label.passed) == (form["key"], False)
 
 
 def _views(place: Place) -> list[Any]:
-    columns = ResultColumns(place)
-    columns.refresh()
+    columns = columns_of(place)
     return [
         (
             view.name,

@@ -5,9 +5,11 @@ real server.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from agenteval_otel import cli
@@ -28,98 +30,99 @@ WORDS = {
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fetched_scripts")]
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> list[Path]:
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Two runs over one dataset: the second contains less, and another evaluator scored its health."""
-    main, branch = tmp_path / "main.jsonl", tmp_path / "branch.jsonl"
+    folder = tmp_path_factory.mktemp("runs")
+    main, branch = folder / "main.jsonl", folder / "branch.jsonl"
     return [write_run(main), write_run(branch, rate=0.7, version="2", first=5)]
 
 
+@pytest.fixture(scope="module")
+def client(files: list[Path], fetched_scripts: None) -> Iterator[httpx.Client]:
+    """A client of the pages over both."""
+    with served(*files) as address, client_of(address) as made:
+        assert urlsplit(address).path == "/compare", "several files open the comparison"
+        yield made
+
+
 def test_runs_are_compared_as_on_the_command_line(
-    files: list[Path], capsys: pytest.CaptureFixture[str]
+    files: list[Path], client: httpx.Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Means, intervals, p-values and outcomes of the page are those of `compare`, for means and for
     pass rates.
     """
-    with served(*files) as address, client_of(address) as client:
-        assert urlsplit(address).path == "/compare", "several files open the comparison"
-        for figure, options in (("mean", []), ("pass_rate", ["--pass-rate"])):
-            assert cli.main(["compare", *map(str, files), *options, "--report", "json"]) == 1
-            expected = json.loads(capsys.readouterr().out)
-            page = client.get(f"/compare?by=run&figure={figure}").text
-            rows = [
-                Structure(row).text
-                for row in page.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]
-            ]
-            assert len(rows) == len(expected["criteria"])
-            for row, item in zip(rows, expected["criteria"], strict=True):
-                assert item["name"] in row
-                assert WORDS[item["outcome"]] in row
-                assert points(Difference(item["difference"], item["low"], item["high"], 0.0)) in row
-                for side in ("a", "b"):
-                    ends = [item[side][name] for name in ("mean", "low", "high")]
-                    assert with_interval(Estimate(*ends, 0, 0), rate=figure == "pass_rate") in row
-                if item["outcome"] != "evaluator changed":
-                    p = item["p_corrected"]
-                    assert ("p < 0.001" if p < 0.001 else f"p = {p:.3f}") in row
-                    assert f"{item['pairs']} inputs scored in both runs" in row
-            assert {item["outcome"] for item in expected["criteria"]} >= {
-                "drop",
-                "evaluator changed",
-            }
-            for words in (
-                "115 inputs in both",
-                "5 inputs only in main.jsonl",
-                "the evaluators differ",
-            ):
-                assert words in Structure(page).text
-
-
-def test_inputs_that_score_lower_lead_to_both_answers(files: list[Path]) -> None:
-    """Each has its two answers as links; the overview, a criterion and CSV are of one run."""
-    with served(*files) as address, client_of(address) as client:
-        page = client.get("/compare").text
-        lower = page.partition("Inputs that score lower")[2]
-        keys = [part.partition('"')[0] for part in lower.split('href="/answer/')[1:3]]
-        question = lower.split('<th scope="row">')[1].partition("<")[0]
-        for key, passed in zip(keys, ("True", "False"), strict=True):
-            text = client.get(f"/answer/{key}").text
-            assert question in text
-            assert passed in text
-        assert "branch.jsonl: 360 results" in client.get("/").text
-        assert "main.jsonl: 360 results" in client.get("/?run=main.jsonl").text
-        assert "run: main.jsonl" in client.get("/criterion?name=contains&run=main.jsonl").text
-        by_run = Structure(client.get("/criterion?name=contains").text).text
-        assert "By run" in by_run
-        assert "run" in client.get("/export.csv?name=contains").text.splitlines()[0].split(",")
-        report = client.get("/export/compare.html?by=run").text
-        assert "▼ worse" in report
-        assert "Question" not in report, "a report holds no content"
-        assert 'href="/' not in report
-
-
-def test_what_cannot_be_compared_is_named_with_the_choices(files: list[Path]) -> None:
-    """An unknown run, side or field says what there is; equal sides ask for two."""
-    with served(*files) as address, client_of(address) as client:
-        for path, field in (
-            ("/compare?left=mian.jsonl", "left"),
-            ("/compare?right=x", "right"),
-            ("/compare?by=colour", "by"),
-            ("/?run=x", "run"),
+    for figure, options in (("mean", []), ("pass_rate", ["--pass-rate"])):
+        assert cli.main(["compare", *map(str, files), *options, "--report", "json"]) == 1
+        expected = json.loads(capsys.readouterr().out)
+        page = client.get(f"/compare?by=run&figure={figure}").text
+        rows = [
+            Structure(row).text
+            for row in page.partition("<tbody>")[2].partition("</tbody>")[0].split("<tr>")[1:]
+        ]
+        assert len(rows) == len(expected["criteria"])
+        for row, item in zip(rows, expected["criteria"], strict=True):
+            assert item["name"] in row
+            assert WORDS[item["outcome"]] in row
+            assert points(Difference(item["difference"], item["low"], item["high"], 0.0)) in row
+            for side in ("a", "b"):
+                ends = [item[side][name] for name in ("mean", "low", "high")]
+                assert with_interval(Estimate(*ends, 0, 0), rate=figure == "pass_rate") in row
+            if item["outcome"] != "evaluator changed":
+                p = item["p_corrected"]
+                assert ("p < 0.001" if p < 0.001 else f"p = {p:.3f}") in row
+                assert f"{item['pairs']} inputs scored in both runs" in row
+        assert {item["outcome"] for item in expected["criteria"]} >= {
+            "drop",
+            "evaluator changed",
+        }
+        for words in (
+            "115 inputs in both",
+            "5 inputs only in main.jsonl",
+            "the evaluators differ",
         ):
-            reply = client.get(path)
-            text = Structure(reply.text).text
-            assert reply.status_code == 400, path
-            assert f"{field}: no" in text, text
-            assert ("known: run" if field == "by" else "known: main.jsonl, branch.jsonl") in text
-        assert (
-            "did you mean 'main.jsonl'"
-            in Structure(client.get("/compare?left=mian.jsonl").text).text
-        )
-        assert (
-            "Both sides are the same"
-            in client.get("/compare?left=main.jsonl&right=main.jsonl").text
-        )
+            assert words in Structure(page).text
+
+
+def test_inputs_that_score_lower_lead_to_both_answers(client: httpx.Client) -> None:
+    """Each has its two answers as links; the overview, a criterion and CSV are of one run."""
+    page = client.get("/compare").text
+    lower = page.partition("Inputs that score lower")[2]
+    keys = [part.partition('"')[0] for part in lower.split('href="/answer/')[1:3]]
+    question = lower.split('<th scope="row">')[1].partition("<")[0]
+    for key, passed in zip(keys, ("True", "False"), strict=True):
+        text = client.get(f"/answer/{key}").text
+        assert question in text
+        assert passed in text
+    assert "branch.jsonl: 360 results" in client.get("/").text
+    assert "main.jsonl: 360 results" in client.get("/?run=main.jsonl").text
+    assert "run: main.jsonl" in client.get("/criterion?name=contains&run=main.jsonl").text
+    by_run = Structure(client.get("/criterion?name=contains").text).text
+    assert "By run" in by_run
+    assert "run" in client.get("/export.csv?name=contains").text.splitlines()[0].split(",")
+    report = client.get("/export/compare.html?by=run").text
+    assert "▼ worse" in report
+    assert "Question" not in report, "a report holds no content"
+    assert 'href="/' not in report
+
+
+def test_what_cannot_be_compared_is_named_with_the_choices(client: httpx.Client) -> None:
+    """An unknown run, side or field says what there is; equal sides ask for two."""
+    for path, field in (
+        ("/compare?left=mian.jsonl", "left"),
+        ("/compare?right=x", "right"),
+        ("/compare?by=colour", "by"),
+        ("/?run=x", "run"),
+    ):
+        reply = client.get(path)
+        text = Structure(reply.text).text
+        assert reply.status_code == 400, path
+        assert f"{field}: no" in text, text
+        assert ("known: run" if field == "by" else "known: main.jsonl, branch.jsonl") in text
+    assert (
+        "did you mean 'main.jsonl'" in Structure(client.get("/compare?left=mian.jsonl").text).text
+    )
+    assert "Both sides are the same" in client.get("/compare?left=main.jsonl&right=main.jsonl").text
 
 
 def test_the_command_takes_files_of_runs_and_no_databases(

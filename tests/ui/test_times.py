@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.line_files import LineFiles
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui.columns import By, ResultColumns
-from agenteval_otel.ui.views import CriterionView, Window, overview, rows_in, worst
+from agenteval_otel.ui.views import CriterionView, Window, overview
 from tests.ui.conftest import Open
-from tests.ui.stored import DAY_NS, answer, score, store
+from tests.ui.stored import DAY_NS, answer, columns_of, score, store
 
 HOUR_NS = 3_600 * 10**9
 HOUR_S = 3_600
@@ -37,12 +38,6 @@ def overnight(now_ns: int = OLD_NS) -> list[AggregatedEvaluationResult]:
         for day in range(10)
         for number in range(10)
     ]
-
-
-def columns_of(place: Place) -> ResultColumns:
-    columns = ResultColumns(place)
-    columns.refresh()
-    return columns
 
 
 def in_file(path: Path, answers: list[AggregatedEvaluationResult]) -> Place:
@@ -72,6 +67,30 @@ def test_late_results_are_shown_where_their_answers_are(tmp_path: Path, make: An
     assert view_of(columns, "evaluated", "24h").scored == 100
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        ([None, 5, -3, 2**40], [0, 5, 0, 2**32 - 1]),
+        ([None, 10**400, -(10**400)], [0, 2**32 - 1, 0]),
+    ],
+    ids=["numbers", "beyond a float"],
+)
+def test_any_number_is_a_time(
+    tmp_path: Path, seconds: Sequence[int | None], shown: Sequence[int]
+) -> None:
+    """A place may give any number; a page shows it at the nearest end of the calendar."""
+
+    class Odd(LineFiles):
+        def columns(self, *, after: str, skip: int = 0) -> Iterator[Sequence[Any]]:
+            for part in super().columns(after=after, skip=skip):
+                yield [
+                    (row[0], second, *row[2:]) for row, second in zip(part, seconds, strict=True)
+                ]
+
+    in_file(tmp_path / "results", [answer(score(), number=n) for n in range(len(seconds))])
+    assert columns_of(Odd([tmp_path / "results"]))["evaluated"].tolist() == shown
+
+
 @pytest.mark.parametrize("make", [store, in_file])
 def test_results_without_the_time_of_the_answer_have_that_of_the_evaluation(
     tmp_path: Path, make: Any
@@ -89,18 +108,15 @@ def test_results_without_the_time_of_the_answer_have_that_of_the_evaluation(
     assert columns["answered"].itemsize + columns["evaluated"].itemsize == 8, "no more than before"
 
 
-def test_the_newest_of_equal_scores_is_by_the_chosen_time(tmp_path: Path) -> None:
-    """The list of the lowest scores follows the choice."""
-    columns = columns_of(store(tmp_path / "a.db", overnight()))
-    rows = rows_in(columns, Window())
-    (by_answer,) = worst(columns, rows, 1, "answered")
-    (by_evaluation,) = worst(columns, rows, 1, "evaluated")
-    assert columns["answered"][by_answer] > columns["answered"][by_evaluation]
-    assert columns["evaluated"][by_evaluation] > columns["evaluated"][by_answer]
+def lowest_of(page: str) -> str:
+    """The first answer among the lowest scores of a criterion's page."""
+    return page.partition("Lowest scores")[2].split('href="/answer/')[1].partition('"')[0]
 
 
 def test_the_address_chooses_the_time(open_pages: Open) -> None:
-    """The control stands beside the window and stays with every link. CSV has both times."""
+    """The control stands beside the window and stays with every link. The newest of equal scores is
+    by the chosen time. CSV has both times.
+    """
     client = open_pages(overnight())
     for path in ("/?", "/criterion?name=helpfulness&"):
         page, other = client.get(path).text, client.get(f"{path}time=evaluated").text
@@ -108,6 +124,7 @@ def test_the_address_chooses_the_time(open_pages: Open) -> None:
         assert "by the time of the evaluation:" in other
         assert "time=evaluated" in page, "the control"
         assert "window=24h&amp;time=evaluated" in other, "the window keeps the time"
+    assert lowest_of(page) != lowest_of(other)
     assert "▼ worse" in client.get("/").text
     assert "▲ better" in client.get("/?time=evaluated").text
     assert "▲ better" in client.get("/export/overview.html?time=evaluated").text
