@@ -3,13 +3,15 @@ say what differs.
 
 A document holds ``<!-- generated: NAME -->`` and ``<!-- end of generated -->``; what stands between
 them is replaced by what the function of that name in `PARTS` gives. Everything else in the document
-is written by hand. The pages in ``rubrics/`` are written whole: each criterion of the catalogue as
-a judge reads it, for the one case of `EXAMPLE`.
+is written by hand. Two folders are written whole: ``rubrics/`` has each criterion of the catalogue
+as a judge reads it, for the one case of `EXAMPLE`, and ``settings/`` has the `SETTINGS_PAGES`.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import json
 import re
 import sys
@@ -28,7 +30,7 @@ from agenteval_otel.embedders import Embedder
 from agenteval_otel.engine.aggregation import Aggregation
 from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.pipeline import Dispatcher
-from agenteval_otel.evaluators import Evaluator, LLMJudge, RuleCheck
+from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, LLMJudge, RuleCheck
 from agenteval_otel.evaluators.llm_judge.prompt import NAMES
 from agenteval_otel.evaluators.llm_judge.rubric import entry_of, names, rubric_fields, scales_of
 from agenteval_otel.ground_truth import GroundTruthStore
@@ -83,78 +85,390 @@ ATTRIBUTES = tuple(Attribute(**entry) for entry in _TELEMETRY["attributes"])
 SPANS = tuple(SpanShape(**entry) for entry in _TELEMETRY["spans"])
 
 
-def configuration() -> str:
-    """Every setting and every type of part, with type, default and description."""
-    schema = json_schema()
-    settings = {
+class Section(NamedTuple):
+    """A section of a page of settings.
+
+    Attributes:
+        title: Its heading in Markdown. Empty for the only section of a page.
+        of: A model, a contract with its types, some types of `Evaluator`, or the name of a model
+            that fields refer to.
+        word: What other tables call a value of it. By default the model's name.
+    """
+
+    title: str
+    of: type[BaseModel] | Sequence[str] | str
+    word: str = ""
+
+
+class SettingsPage(NamedTuple):
+    """A page of ``settings/``.
+
+    Attributes:
+        name: The file without its ending.
+        keys: The settings that it is about, for the table in configuration.md.
+        sentence: What the page begins with, and what the table says.
+        guides: The pages that explain these settings.
+    """
+
+    name: str
+    title: str
+    keys: str
+    sentence: str
+    guides: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+SETTINGS_PAGES = (
+    SettingsPage(
+        "top-level", "Top-level settings", "every key of the file",
+        "What a settings file may hold, with a link to the page of each section.", ("configuration.md",),
+        (Section("", Settings, "settings"),),
+    ),
+    SettingsPage(
+        "agents", "Agents and criteria", "`agents`, `criteria`",
+        "What differs for single agents, and what differs from the evaluators' own criteria.", ("configuration.md",),
+        (
+            Section("An agent's entry: `agents.<name>`", AgentSettings, "entry"),
+            Section("A criterion in a set: `criteria.<set>[]`", Criterion, "criterion"),
+        ),
+    ),
+    SettingsPage(
+        "evaluators", "Evaluators", "`evaluators[]`",
+        "Which evaluators score the answers, and the fields that all of them have.", ("evaluators/README.md",),
+        (Section("", Evaluator, "evaluator"),),
+    ),
+    SettingsPage(
+        "evaluators-text", "Evaluators of texts and figures", "`evaluators[]`",
+        "Evaluators that look at the answer's text, its duration or its cost.", ("evaluators/README.md",),
+        (
+            Section("", (
+                "ResponseHealth", "RuleBased", "Contains", "KeywordCoverage", "ExactMatch", "LexicalSimilarity",
+                "NLPAccuracy", "Toxicity", "Sentiment", "CompletedWithin", "CostWithin",
+            )),
+            Section("Rules of `RuleBased`: `rules[]`", RuleCheck, "rule"),
+        ),
+    ),
+    SettingsPage(
+        "evaluators-tools", "Evaluators of tool calls and conversations", "`evaluators[]`",
+        "Evaluators that look at an agent's tool calls, or at whole conversations.", ("evaluators/README.md",),
+        (
+            Section("", (
+                "ToolUsage", "ToolUse", "ToolLoops", "ErrorRecovery", "StepEfficiency", "TrajectoryMatch",
+                "DefinedTools", "TurnsToResolution", "Repetition", "UnansweredQuestions",
+            )),
+            Section("ToolRule", "ToolRule"),
+            Section("Predicate", "Predicate"),
+            Section("Expectation", "Expectation"),
+            Section("ExpectedCall", "ExpectedCall"),
+        ),
+    ),
+    SettingsPage(
+        "evaluators-judges", "Evaluators that ask a model", "`evaluators[]`",
+        "`LLMJudge`, whose criteria are in the user's words, and the types of the catalogue.",
+        ("evaluators/llm-judge.md", "evaluators/catalogue.md"),
+        (
+            Section("", ("LLMJudge",)),
+            Section("Rubric", "Rubric"),
+            Section("Claims", "Claims"),
+            Section("Types of the catalogue", tuple(names())),
+        ),
+    ),
+    SettingsPage(
+        "judges", "Judges and spend", "`judge` of an evaluator",
+        "The models that judge answers, what their calls may cost, and when calls are suspended.",
+        ("judges.md", "spend.md"),
+        (
+            Section("Judges: an evaluator's `judge`", Judge, "judge"),
+            Section("SpendLimits", "SpendLimits"),
+            Section("Price", "Price"),
+            Section("PurposeLimits", "PurposeLimits"),
+            Section("BreakerSettings", "BreakerSettings"),
+            Section("CacheSettings", "CacheSettings"),
+        ),
+    ),
+    SettingsPage(
+        "judge-health", "Judge health", "`judge_health`",
+        "How judges are watched: canaries with known answers, repeats, people, and the spread of scores.",
+        ("judge-health.md",), (Section("", "JudgeHealthSettings"),),
+    ),
+    SettingsPage(
+        "embedders", "Embedders", "`embedder` of an evaluator", "What turns texts into vectors for `NLPAccuracy`.",
+        ("embedders.md",), (Section("", Embedder, "embedder"),),
+    ),
+    SettingsPage(
+        "aggregation", "Aggregations", "`aggregation`",
+        "How the overall score of an answer is computed from its scores.", ("offline.md#the-overall-score",),
+        (Section("", Aggregation, "aggregation"),),
+    ),
+    SettingsPage(
+        "sampling", "Sampling and escalation", "`sampler`, `sampling`, `escalation`",
+        "Which answers are evaluated.", ("sampling.md", "escalation.md"),
+        (
+            Section("Samplers: `sampler`", Sampler, "sampler"),
+            Section("`sampling`", SamplingSettings),
+            Section("`escalation`", "Escalation"),
+        ),
+    ),
+    SettingsPage(
+        "telemetry", "Telemetry", "`telemetry`, `export`, `names`",
+        "Where spans, events and metrics are sent, what they contain, and how much may wait.",
+        ("telemetry.md", "reliability.md"),
+        (
+            Section("`telemetry`", OtlpStorageProvider),
+            Section("`export`", "ExportSettings"),
+            Section("`names`", "NamesSettings"),
+        ),
+    ),
+    SettingsPage(
+        "storage", "Storage providers", "`storage[]`", "Where results are kept in addition to telemetry.",
+        ("storage.md",), (Section("", EvaluationStorageProvider, "storage provider"),),
+    ),
+    SettingsPage(
+        "ground-truth", "Ground truth", "`ground_truth`", "The store that reference answers are read from.",
+        ("ground-truth.md",), (Section("", GroundTruthStore, "ground-truth store"),),
+    ),
+    SettingsPage(
+        "redaction", "Redactors", "`redactors[]`", "What is removed from texts before they leave the process.",
+        ("privacy.md",), (Section("", Redactor, "redactor"),),
+    ),
+    SettingsPage(
+        "breach", "Objectives", "`breach`", "When a criterion of an agent counts as below its objective.",
+        ("thresholds.md",), (Section("", "BreachSettings"),),
+    ),
+    SettingsPage(
+        "conversations", "Conversations", "`conversations`",
+        "How turns are put together for evaluators of conversations, and how many are kept.", ("conversations.md",),
+        (Section("", "ConversationSettings"),),
+    ),
+    SettingsPage(
+        "off-peak", "Off-peak", "`off_peak`",
+        "When evaluators with `schedule: off_peak` run, and where answers wait until then.", ("off-peak.md",),
+        (Section("", "OffPeakSettings"),),
+    ),
+    SettingsPage(
+        "load-shedding", "Queue and load shedding", "`dispatcher`, `load_shedding`",
+        "Where evaluations run, how many calls may wait, and when sampling is reduced under load.",
+        ("load-shedding.md", "execution.md"),
+        (
+            Section("`load_shedding`", LoadSheddingSettings),
+            Section("Dispatchers: `dispatcher`", Dispatcher, "dispatcher"),
+        ),
+    ),
+    SettingsPage(
+        "sidecar", "Sidecar", "`sidecar`", "Where `agenteval-otel serve` listens, and how much it keeps.",
+        ("sidecar.md",), (Section("", "SidecarSettings"),),
+    ),
+    SettingsPage(
+        "benchmarks", "Benchmarks", "`benchmarks`", "What `agenteval-otel benchmark` runs, by the benchmark's name.",
+        ("evaluate.md",), (Section("", "BenchmarkSettings"),),
+    ),
+)  # fmt: skip
+"""The pages of ``settings/``, in the order of the navigation."""
+
+
+@functools.cache
+def _schema() -> dict[str, Any]:
+    return json_schema()
+
+
+@functools.cache
+def _types_of(contract: type[Component]) -> dict[str, type[Component]]:
+    """Return the types of this package: tests register others."""
+    types = writable_types(contract)
+    return {
+        name: one for name, one in types.items() if one.__module__.startswith("agenteval_otel.")
+    }
+
+
+@functools.cache
+def _fields_of(model: type[BaseModel]) -> dict[str, Any]:
+    return writable_fields(model)
+
+
+def settings_sections() -> str:
+    """Return the table of the pages of settings."""
+    rows = [
+        (
+            f"[{page.title}](settings/{page.name}.md)",
+            page.keys,
+            page.sentence,
+            ", ".join(f"[{guide.partition('#')[0]}]({guide})" for guide in page.guides),
+        )
+        for page in SETTINGS_PAGES
+    ]
+    return _lines(("fields", "setting", "what it is for", "guide"), rows)
+
+
+def settings_pages() -> dict[Path, str]:
+    """Return the pages of settings, by their path."""
+    _require_complete()
+    return {DOCS / "settings" / f"{page.name}.md": _settings_page(page) for page in SETTINGS_PAGES}
+
+
+def _require_complete() -> None:
+    """Raise if a type of evaluator is on no page."""
+    listed = {name for page in SETTINGS_PAGES for one in page.sections for name in _names_in(one)}
+    missing = set(_types_of(Evaluator)) - listed
+    if missing:
+        raise LookupError(f"SETTINGS_PAGES has no section for {', '.join(sorted(missing))}")
+
+
+def _names_in(section: Section) -> Sequence[str]:
+    if isinstance(section.of, str):
+        return (section.of,)
+    return (section.of.__name__,) if isinstance(section.of, type) else section.of
+
+
+def _first_choice(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the model of a choice: a rubric may also be the name of the catalogue's."""
+    choices: list[Mapping[str, Any]] = found.get("anyOf", [found])
+    return choices[0]
+
+
+def _settings_page(page: SettingsPage) -> str:
+    guides = ", ".join(f"[{guide.partition('#')[0]}](../{guide})" for guide in page.guides)
+    lines = []
+    for section in page.sections:
+        if section.title:
+            lines.append(f"## {section.title}\n")
+        lines += _section_lines(section)
+    headings = [line.strip("#\n ") for line in lines if line.startswith("#")]
+    contents = [f"[{heading}](#{_anchor_of(heading)})" for heading in headings]
+    head = [f"# {page.title}\n", f"{page.sentence} Guide: {guides}.\n"]
+    if len(contents) > 3:
+        head.append(f"On this page: {', '.join(contents)}.\n")
+    return "\n".join([*head, *lines]).replace(f"({page.name}.md#", "(#")
+
+
+def _section_lines(section: Section) -> list[str]:
+    of = section.of
+    level = "###" if section.title else "##"
+    if isinstance(of, str):
+        found = _first_choice(_schema()["$defs"][of])
+        # An untitled section is the whole page, which has begun with its own sentence.
+        summary = found.get("description", "")
+        text = summary if section.title else summary.partition("\n\n")[2]
+        table = _rows(found["properties"], found, None)
+        return [f"{text}\n", table] if text else [table]
+    if of is Settings:
+        return [_top_level()]
+    if of is Evaluator:
+        return _all_evaluators()
+    if not isinstance(of, type):
+        return _evaluators(of, level)
+    if issubclass(of, Component) and "contract" in of.__dict__:
+        lines = []
+        for name, model in _types_of(of).items():
+            lines += [f"{level} `{name}`\n", f"{summary_of(model)}\n", _table(model)]
+        return lines
+    summary = summary_of(of) if of in (LoadSheddingSettings, SamplingSettings) else ""
+    instance = None if of is Criterion else of()
+    return [*([f"{summary}\n"] if summary else []), _table(of, instance)]
+
+
+def _top_level() -> str:
+    schema = _schema()
+    properties = {
         name: found for name, found in schema["properties"].items() if not name.startswith("$")
     }
-    agent = schema["$defs"]["AgentSettings"]["properties"]
-    sections = [
-        "## Settings\n",
-        _rows(settings, schema, Settings()),
-        "## An agent's entry: `agents.<name>`\n",
-        _rows(agent, {}, AgentSettings()),
-        "## A criterion in a set: `criteria.<set>[]`\n",
-        _table(Criterion),
-        "## `telemetry`\n",
-        _table(OtlpStorageProvider),
-        "## `load_shedding`\n",
-        f"{summary_of(LoadSheddingSettings)}\n",
-        _table(LoadSheddingSettings),
-        "## `sampling`\n",
-        f"{summary_of(SamplingSettings)}\n",
-        _table(SamplingSettings),
+    return _rows(properties, schema, Settings())
+
+
+def _all_evaluators() -> list[str]:
+    """The fields that evaluators share, and a row for each type."""
+    rows = []
+    for page in SETTINGS_PAGES:
+        for name in (name for one in page.sections for name in _names_in(one)):
+            model = _types_of(Evaluator).get(name)
+            if model is not None:
+                what = summary_of(model).partition("\n\n")[0]
+                rows.append(
+                    (f"[`{name}`]({_place_of_evaluator(name, page)})", what, _guide_to(name))
+                )
+    return [
+        "## Types\n",
+        _lines(("type, with its fields", "what it does", "guide"), rows),
+        "\n## Fields of every evaluator\n",
+        "`RuleBased` and `ToolUsage` have no field of a criterion "
+        "(`criterion_name`, `scale`, `threshold`, `weight`, `objective`): their rules name criteria.\n",
+        _rows(_shared_fields(), {}, None),
     ]
-    for title, contract in (
-        ("Evaluators: `evaluators[]`", Evaluator),
-        ("Rules of `RuleBased`: `rules[]`", RuleCheck),
-        ("Samplers: `sampler`", Sampler),
-        ("Storage providers: `storage[]`", EvaluationStorageProvider),
-        ("Redactors: `redaction[]`", Redactor),
-        ("Aggregations: `aggregation`", Aggregation),
-        ("Ground truth: `ground_truth`", GroundTruthStore),
-        ("Embedders: an evaluator's `embedder`", Embedder),
-        ("Judges: an evaluator's `judge`", Judge),
-        ("Dispatchers: `dispatcher`", Dispatcher),
-    ):
-        sections.append(f"## {title}\n")
-        for name, model in writable_types(contract).items():
-            sections.append(f"### `{name}`\n\n{summary_of(model)}\n")
-            if name in names() and name != names()[0]:
-                # all of them have the same
-                sections.append(f"Fields as [`{names()[0]}`](#{names()[0].lower()}).\n")
-                continue
-            sections.append(_table(model) if writable_fields(model) else "No fields.\n")
-    sections += _inner_models()
-    return "\n".join(sections)
 
 
-def _inner_models() -> list[str]:
-    """The models that fields of parts are made of, such as a rule and its checks."""
-    sections = []
-    covered = {
-        "AgentSettings",
-        "Criterion",
-        "OtlpStorageProvider",
-        "LoadSheddingSettings",
-        "profile",
-        "variable",
+def _place_of_evaluator(name: str, page: SettingsPage) -> str:
+    anchor = "types-of-the-catalogue" if name in names() else name.lower()
+    return f"{page.name}.md#{anchor}"
+
+
+def _guide_to(name: str) -> str:
+    """Link to the page in ``evaluators/`` about a type, or to the one with a section about it."""
+    if name in names():
+        return f"[{_page_of(name)}](../rubrics/{_page_of(name)})"
+    own = DOCS / "evaluators" / f"{_WORDS.sub('-', name).lower()}.md"
+    if own.exists():
+        return f"[{own.name}](../evaluators/{own.name})"
+    for page in sorted((DOCS / "evaluators").glob("*.md")):
+        if f"\n## {name}\n" in page.read_text(encoding="utf-8"):
+            return f"[{page.name}](../evaluators/{page.name}#{name.lower()})"
+    raise LookupError(f"no page in docs/evaluators is about {name}")
+
+
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def _shared_fields() -> dict[str, Any]:
+    """The fields of an evaluator with one criterion, as most of them have them."""
+    fields = _fields_of(evaluators.Contains)
+    return {name: fields[name] for name in fields if name in CriterionEvaluator.model_fields} | {
+        "criterion_name": {**fields["criterion_name"], "default": None}
     }
-    for name, found in json_schema()["$defs"].items():
-        found = found.get("anyOf", [found])[0]  # a rubric may also be the name of the catalogue's
-        if name in covered or "properties" not in found or "." in name:
-            continue
-        sections += [
-            f"### {name}\n\n{found.get('description', '')}\n",
-            _rows(found["properties"], found, None),
+
+
+def _evaluators(types: Sequence[str], level: str) -> list[str]:
+    """A section for each type, with what it has beside the shared fields."""
+    models = _types_of(Evaluator)
+    if types == tuple(names()):
+        rows = [
+            (f"[`{name}`](../rubrics/{_page_of(name)})", summary_of(models[name])) for name in types
         ]
-    return ["## Parts of parts\n", *sections] if sections else []
+        fields = (
+            "All of them have these fields, beside those of [every evaluator](evaluators.md).\n"
+        )
+        return [_lines(("type", "what it judges"), rows), "", fields, _own_table(models[types[0]])]
+    lines = []
+    for name in types:
+        guide = (
+            f"Fields beside those of [every evaluator](evaluators.md). Guide: {_guide_to(name)}.\n"
+        )
+        lines += [f"{level} `{name}`\n", f"{summary_of(models[name])}\n", guide]
+        lines.append(_own_table(models[name]))
+    return lines
+
+
+def _own_table(model: type[BaseModel]) -> str:
+    """The table of the fields that an evaluator has beside the shared ones, or has otherwise."""
+    shared = _shared_fields()
+    fields = {name: found for name, found in _fields_of(model).items() if found != shared.get(name)}
+    return _rows(_in_order(model, fields), _required_in(model), None)
 
 
 def _table(model: type[BaseModel], instance: BaseModel | None = None) -> str:
-    required = [name for name, field in model.model_fields.items() if field.is_required()]
-    return _rows(writable_fields(model), {"required": required}, instance)
+    fields = _fields_of(model) if model.model_fields else {}
+    if not fields:
+        return "No fields.\n"
+    return _rows(_in_order(model, fields), _required_in(model), instance)
+
+
+def _required_in(model: type[BaseModel]) -> dict[str, list[str]]:
+    return {"required": [name for name, field in model.model_fields.items() if field.is_required()]}
+
+
+def _in_order(model: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Sort fields: required ones first, then the model's own, then those of its bases."""
+    required = _required_in(model)["required"]
+    own = inspect.get_annotations(model)
+    order = sorted(fields, key=lambda name: (name not in required, name not in own))
+    return {name: fields[name] for name in order}
 
 
 def _rows(
@@ -176,9 +490,11 @@ def _default_in_words(name: str, found: Mapping[str, Any], instance: BaseModel |
     value = found.get("default")
     if value is None and instance is not None:
         value = getattr(instance, name, None)
+    if isinstance(value, OtlpStorageProvider):  # the settings of telemetry, which name no type
+        return "its defaults"
     if isinstance(value, Component):
         return f"`{value.type}`"
-    if isinstance(value, BaseModel):
+    if isinstance(value, BaseModel) or (isinstance(value, dict) and value):
         return "its defaults"
     if isinstance(value, tuple) and value and all(isinstance(one, Component) for one in value):
         return "`[" + ", ".join(one.type for one in value) + "]`"
@@ -198,7 +514,11 @@ def _type_in_words(found: Mapping[str, Any]) -> str:
         return " or ".join(dict.fromkeys(word for word in words if word not in ("null", "")))
     if "$ref" in found:
         name = found["$ref"].rpartition("/")[2]
-        return "" if name == "variable" else _REFERENCES.get(name, f"[{name}](#{name.lower()})")
+        if name == "variable":
+            return ""
+        if name not in _links():
+            raise LookupError(f"SETTINGS_PAGES has no section for {name}")
+        return _links()[name]
     if "enum" in found:
         return ", ".join(f"`{one}`" for one in found["enum"])
     if "const" in found:
@@ -222,18 +542,27 @@ _TYPES = {
     "boolean": "true or false",
     "null": "null",
 }
-_REFERENCES = {
-    "evaluator": "evaluator", "Evaluator": "evaluator", "sampler": "sampler", "Sampler": "sampler",
-    "storage": "storage provider", "dispatcher": "dispatcher", "Dispatcher": "dispatcher",
-    "aggregation": "aggregation", "Aggregation": "aggregation",
-    "ground_truth": "ground-truth store", "GroundTruthStore": "ground-truth store",
-    "embedder": "embedder", "Embedder": "embedder", "judge": "judge", "Judge": "judge",
-    "check": "[rule](#rules-of-rulebased-rules)", "RuleCheck": "[rule](#rules-of-rulebased-rules)",
-    "redactor": "redactor", "Redactor": "redactor", "profile": "settings",
-    "AgentSettings": "[entry](#an-agents-entry-agentsname)", "OtlpStorageProvider": "[mapping](#telemetry)",
-    "LoadSheddingSettings": "[mapping](#load_shedding)", "SamplingSettings": "[mapping](#sampling)",
-    "Criterion": "[criterion](#a-criterion-in-a-set-criteriaset)",
-}  # fmt: skip
+
+
+@functools.cache
+def _links() -> dict[str, str]:
+    """The link to the section of each model and contract, by the names that schemas have for it."""
+    links = {"profile": "[settings](top-level.md)"}
+    for page in SETTINGS_PAGES:
+        for section in page.sections:
+            place = f"{page.name}.md#{_anchor_of(section.title or page.title)}"
+            own_name = section.title if section.of == section.title else "mapping"
+            word = section.word or own_name
+            for name in _names_in(section):
+                links[name] = f"[{word}]({place})"
+            contract = getattr(section.of, "contract", None)
+            if contract:
+                links[contract] = f"[{section.word}]({place})"
+    return links
+
+
+def _anchor_of(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
 
 
 def _bounds(found: Mapping[str, Any]) -> str:
@@ -243,8 +572,12 @@ def _bounds(found: Mapping[str, Any]) -> str:
         "maximum": "at most",
         "exclusiveMaximum": "below",
     }
-    words = [f"{word} {found[key]:g}" for key, word in signs.items() if key in found]
+    words = [f"{word} {_number(found[key])}" for key, word in signs.items() if key in found]
     return f", {', '.join(words)}" if words else ""
+
+
+def _number(value: float) -> str:
+    return f"{int(value):,}" if value == int(value) else f"{value:g}"
 
 
 def event_attributes() -> str:
@@ -283,7 +616,7 @@ def _attributes(carrier: str) -> str:
             f"`{one.name}`" + (" *ext.*" if one.extension else ""),
             one.kind,
             getattr(one, carrier),
-            one.description,
+            _from_a_folder(one.description),
         )
         for one in ATTRIBUTES
         if getattr(one, carrier)
@@ -333,30 +666,72 @@ def _lines(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def outcomes() -> str:
     """What each outcome means, why it comes and what to do."""
-    known = reference.OUTCOMES.items()
-    return _explained({name: one._replace(means=f"The call {one.means}.") for name, one in known})
+    rows = [
+        (_to_heading(name), one.means, "yes" if one.harmless else "")
+        for name, one in reference.OUTCOMES.items()
+    ]
+    known = {
+        name: one._replace(means=f"The call {one.means}.")
+        for name, one in reference.OUTCOMES.items()
+    }
+    return f"{_lines(('outcome', 'the call', 'intended'), rows)}\n\n{_explained(known)}"
 
 
 def failures() -> str:
     """What each part's failure means."""
-    return _explained(reference.FAILURES)
+    return _explained_with_index("part", reference.FAILURES)
 
 
 def error_types() -> str:
     """What each `error.type` of ours means."""
-    return _explained(reference.ERROR_TYPES)
+    return _explained_with_index("`error.type`", reference.ERROR_TYPES)
+
+
+def lost_reasons() -> str:
+    """Why something did not reach the backend."""
+    rows = ((f"`{name}`", means) for name, means in reference.LOST_REASONS.items())
+    return _lines(("`agenteval.export.reason`", "means"), rows)
 
 
 def log_events() -> str:
-    """What each log line's event means."""
-    rows = ((f"`{event}`", line.means) for event, line in reference.LOG_LINES.items())
-    return _lines(("log event", "meaning"), rows)
+    """What each log line says and means, and what to do."""
+    rows = []
+    blocks = []
+    for event, line in sorted(reference.LOG_LINES.items()):
+        sentence = reference.sentence_of_log_line(line)
+        says = f"`{sentence}`"
+        is_of_facts_alone = not re.search(r"[a-z]{2}", re.sub(r"<\w+>", "", sentence))
+        shown = _from_a_folder(line.means) if is_of_facts_alone else says
+        rows.append((_to_heading(event), shown))
+        means = _from_a_folder(f"{_sentence(line.means)} More: [{line.page}]({line.page}).")
+        lines = [f"### `{event}`", "", f"Says: {says}", "", means, "", "To do:", ""]
+        blocks.append("\n".join([*lines, *(f"- {_sentence(entry)}" for entry in line.remedies)]))
+    return "\n\n".join([_lines(("event", "the line says, or means"), rows), *blocks])
 
 
 def no_calls() -> str:
     """Why nothing may have been counted at all."""
     found = reference.NO_CALLS
     return "\n".join(f"- {_sentence(entry)}" for entry in (*found.causes, *found.remedies))
+
+
+def _to_heading(name: str) -> str:
+    """The name with a link to its heading on the same page."""
+    return f"[`{name}`](#{re.sub(r'[^a-z0-9_]', '', name)})"
+
+
+def _from_a_folder(text: str) -> str:
+    """The text with its links, which are relative to ``docs/``, relative to a folder of it."""
+    return re.sub(r"\]\((?=[\w/-]+\.md)", "](../", text)
+
+
+def _explained_with_index(title: str, known: Mapping[str, Explanation]) -> str:
+    rows = [(_to_heading(name), _first_sentence(one.means)) for name, one in known.items()]
+    return f"{_lines((title, 'means'), rows)}\n\n{_explained(known)}"
+
+
+def _first_sentence(text: str) -> str:
+    return f"{text.partition('. ')[0].rstrip('.')}."
 
 
 def _explained(known: Mapping[str, Explanation]) -> str:
@@ -668,7 +1043,7 @@ hundred labelled rows, and `agenteval-otel explain {name}` then shows it.
 PARTS: dict[str, Callable[[], str]] = {
     part.__name__: part
     for part in (
-        configuration,
+        settings_sections,
         event_attributes,
         crossing_attributes,
         forwarded_attributes,
@@ -683,6 +1058,7 @@ PARTS: dict[str, Callable[[], str]] = {
         log_events,
         failures,
         error_types,
+        lost_reasons,
         catalogue,
         evaluator_index,
         recorded_clients,
@@ -698,9 +1074,11 @@ def generated(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write, or check; 1 when something differs from what stands there."""
-    wanted = rubric_pages()
-    stale = {page for page in (DOCS / "rubrics").glob("*.md") if page not in wanted}
-    for document in [*DOCS.glob("*.md"), *DOCS.glob("evaluators/*.md")]:
+    wanted = {**rubric_pages(), **settings_pages()}
+    written_whole = (*DOCS.glob("rubrics/*.md"), *DOCS.glob("settings/*.md"))
+    stale = {page for page in written_whole if page not in wanted}
+    with_parts = [*DOCS.glob("*.md"), *DOCS.glob("evaluators/*.md"), *DOCS.glob("reference/*.md")]
+    for document in with_parts:
         wanted[document] = generated(document.read_text(encoding="utf-8"))
     differing = sorted(
         page

@@ -1,17 +1,19 @@
-"""Write the measured part of reliability.md: ``python docs/promises.py``; with ``--check`` only say
-what is missing.
+"""Write the tables of promises.md: ``python docs/promises.py``; with ``--check`` only say what is
+missing.
 
 The rows come from the table of promises in `tests/promises/table.py`, the figures from the last run
-of their tests (``AGENTEVAL_FIGURES``, else ``build/figures``). Everything outside of the markers is
-written by hand. The check compares promises, tests and document with one another; figures differ
-from run to run and are not compared.
+of their tests (``AGENTEVAL_FIGURES``, else ``build/figures``). `docs/promises.toml` chooses which
+figures are shown. Everything outside of the markers is written by hand. The check compares
+promises, tests and document with one another. It does not compare figures: they differ from run to
+run.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -20,25 +22,25 @@ sys.path.insert(0, str(ROOT))
 from tests.promises.figures import Entry, read_all  # noqa: E402
 from tests.promises.table import GROUPS, NOT_BUILT, PROMISES, Promise, code_of  # noqa: E402
 
-DOCUMENT = ROOT / "docs" / "reliability.md"
+DOCUMENT = ROOT / "docs" / "promises.md"
 TESTS = ROOT / "tests" / "promises"
+SHOWN: dict[str, list[str]] = tomllib.loads((ROOT / "docs" / "promises.toml").read_text("utf-8"))
+"""The parts of its figures that each promise shows, by its code."""
 NOTHING = "not measured"
+FAILED = "**FAILED**"
 _PART = re.compile(r"(<!-- measured: promises -->\n).*?(<!-- end of measured -->)", re.DOTALL)
-_NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?")
-_ROW = re.compile(r"^\| ([A-D]\d+) \|(.*)\|$", re.MULTILINE)
-_SHOWN = 8
+_NUMBER = re.compile(r"(?<![\w.])\d+(?:,\d{3})*(?:\.\d+)?")
+_ROW = re.compile(r"^\| \*\*([A-D]\d+)\*\* (.*) \|$", re.MULTILINE)
 _HOLE = "\N{REPLACEMENT CHARACTER}"
 
 
 def measured(entries: Sequence[Entry]) -> str:
-    """The document's measured part."""
+    """Return the document's measured part."""
     sections = [_about(entries)]
     for letter, title in GROUPS.items():
         rows = [_row(promise, entries) for promise in PROMISES if promise.code.startswith(letter)]
-        heads = (
-            "| | promise | what is done to it | measured | form | line |\n|---|---|---|---|---|---|"
-        )
-        sections.append(f"### {letter}. {title}\n\n{heads}\n" + "\n".join(rows))
+        heads = "| promise | figure | test |\n|---|---|---|"
+        sections.append(f"## {letter}. {title}\n\n{heads}\n" + "\n".join(rows))
     return "\n\n".join(sections)
 
 
@@ -58,38 +60,46 @@ def _about(entries: Sequence[Entry]) -> str:
 
 def _row(promise: Promise, entries: Sequence[Entry]) -> str:
     own = [entry for entry in entries if entry.code == promise.code and entry.outcome != "skipped"]
-    figures, forms = [], []
-    for form in ("full", "short"):
-        found = merged(figure for entry in own if entry.form == form for figure in entry.figures)
-        # A figure of the long form says all that the short one's would.
-        fresh = [figure for figure in found if _words(figure) not in map(_words, figures)]
-        if fresh:
-            figures += fresh
-            forms.append(form)
-    if len(figures) > _SHOWN:
-        figures[_SHOWN:] = [f"and {len(figures) - _SHOWN} more"]
+    figures = _shown(promise.code, own)
     if any(entry.outcome == "failed" for entry in own):
-        figures.insert(0, "**FAILED**")
+        figures.insert(0, FAILED)
     cells = (
-        promise.code,
-        promise.says,
-        promise.fault,
+        f"**{promise.code}** {promise.says}",
         "; ".join(figures) or NOTHING,
-        ", ".join(forms) or "-",
-        promise.passes,
+        _names_of(promise.code),
     )
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _words(figure: str) -> str:
-    return _NUMBER.sub(_HOLE, figure)
+def _shown(code: str, own: Sequence[Entry]) -> list[str]:
+    """Return the figures that a promise shows. The long form's replace those of the short one."""
+    by_form = [
+        [figure for entry in own if entry.form == form for figure in entry.figures]
+        for form in ("full", "short")
+    ]
+    found = []
+    for part in SHOWN.get(code, []):
+        of_forms = (merged(_parts(part, figures)) for figures in by_form)
+        found += next(filter(None, of_forms), [])
+    if found:
+        return found
+    return merged(by_form[0] or by_form[1])[:1]
+
+
+def _parts(part: str, figures: Iterable[str]) -> Iterator[str]:
+    """Yield each occurrence of `part` in a figure, with numbers where it has #."""
+    words = map(re.escape, part.split("#"))
+    pattern = re.compile(r"(?<![\w.])" + r"\d+(?:,\d{3})*(?:\.\d+)?".join(words))
+    for figure in figures:
+        for match in pattern.finditer(figure):
+            yield match[0]
 
 
 def merged(figures: Iterable[str]) -> list[str]:
-    """Figures that differ in their numbers alone as one, with the ranges of these."""
+    """Return figures that differ in their numbers alone as one, with the ranges of these."""
     by_words: dict[str, list[list[str]]] = {}
     for figure in figures:
-        by_words.setdefault(_words(figure), []).append(_NUMBER.findall(figure))
+        by_words.setdefault(_NUMBER.sub(_HOLE, figure), []).append(_NUMBER.findall(figure))
     found = []
     for words, several in by_words.items():
         ranges = iter([_range(column) for column in zip(*several, strict=True)])
@@ -98,12 +108,21 @@ def merged(figures: Iterable[str]) -> list[str]:
 
 
 def _range(column: Sequence[str]) -> str:
-    least, most = min(column, key=float), max(column, key=float)
-    return least if float(least) == float(most) else f"{least}-{most}"
+    least, most = min(column, key=_value), max(column, key=_value)
+    return least if _value(least) == _value(most) else f"{least}-{most}"
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", ""))
+
+
+def _names_of(code: str) -> str:
+    """Return the names of a promise's test files, as the document has them."""
+    return ", ".join(f"`{file.name}`" for file in sorted(TESTS.glob(f"test_{code.lower()}_*.py")))
 
 
 def problems(text: str) -> list[str]:
-    """What does not agree among the table, the tests and the document."""
+    """Return what does not agree among the table, the tests and the document."""
     found = []
     codes = [promise.code for promise in PROMISES]
     tested = {code for file in TESTS.glob("test_*.py") if (code := code_of(file)) is not None}
@@ -126,18 +145,28 @@ def problems(text: str) -> list[str]:
         for code in sorted(unbuilt)
         if not _names(text, code)
     ]
+    found += [
+        f"{code}: docs/promises.toml does not say which figure is shown"
+        for code in codes
+        if code not in SHOWN
+    ]
+    found += [f"{code}: in docs/promises.toml alone" for code in SHOWN if code not in codes]
     if list(rows) != codes:
         found.append(f"{DOCUMENT.name} lists {', '.join(rows)}; the table {', '.join(codes)}")
     for promise in PROMISES:
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", rows.get(promise.code, "|||||"))]
-        said = [cell.replace("\\|", "|") for cell in (*cells[:2], cells[4])]
-        if said != [promise.says, promise.fault, promise.passes]:
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", rows.get(promise.code, "||"))]
+        says, figure, names = (cell.replace("\\|", "|") for cell in cells)
+        if says != promise.says:
             found.append(
                 f"{promise.code}: {DOCUMENT.name} says something else than tests/promises/table.py"
             )
-        elif cells[2].replace("**FAILED**", "").strip() in ("", NOTHING):
+        elif names != _names_of(promise.code):
+            found.append(
+                f"{promise.code}: {DOCUMENT.name} names other files than tests/promises has"
+            )
+        elif figure.replace(FAILED, "").strip("; ") in ("", NOTHING):
             found.append(f"{promise.code}: no figure")
-        elif "**FAILED**" in cells[2]:
+        elif FAILED in figure:
             found.append(f"{promise.code}: failed in the run that the document tells of")
     return found
 
@@ -147,12 +176,12 @@ def _names(text: str, code: str) -> bool:
 
 
 def generated(text: str) -> str:
-    """The document with its measured part made anew."""
+    """Return the document with its measured part made anew."""
     return _PART.sub(lambda match: f"{match[1]}\n{measured(read_all())}\n\n{match[2]}", text)
 
 
 def main(arguments: list[str]) -> int:
-    """Write, or check; 1 when something is missing or disagrees."""
+    """Write, or check. Return 1 if something is missing or disagrees."""
     text = DOCUMENT.read_text(encoding="utf-8")
     if "--check" not in arguments:
         text = generated(text)

@@ -5,8 +5,10 @@ site.
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from mkdocs.structure.files import File, Files
@@ -15,6 +17,21 @@ _PACKAGES = (
     "", "capture", "components", "embedders", "evaluators", "ground_truth", "judges", "redaction", "sampling",
     "storage", "testing",
 )  # fmt: skip
+_FIRST = {
+    "": (
+        "monitor", "configure", "annotate", "flush", "accounting", "run_evaluation", "run_evaluation_sync",
+        "run_evaluations", "run_evaluations_sync", "record_feedback", "record_score", "record_ground_truth",
+        "disable", "enable", "reload", "shutdown",
+    ),
+    "evaluators": ("LLMJudge", "Rubric", "RuleBased", "Func", "ResponseHealth", "Evaluator", "CriterionEvaluator"),
+    "judges": ("AnthropicJudge", "OpenAIJudge", "OpenAICompatibleJudge", "SpendLimits", "Judge"),
+    "sampling": ("RatioSampler", "RateLimitSampler", "FirstOfSampler", "ConversationSampler", "Escalation"),
+    "storage": ("SqliteStorageProvider", "SqlStorageProvider", "JsonFileStorageProvider", "OtlpStorageProvider"),
+}  # fmt: skip
+"""What people look for in a package. Then come its other functions, then its other classes."""
+_NOTES = {
+    "evaluators": "`**shared_fields` are the fields of `CriterionEvaluator`, or of `Evaluator` where the base is that.",
+}
 _LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
@@ -31,15 +48,40 @@ def on_files(files: Files, *, config: Any) -> Files:
     """
     for package in _PACKAGES:
         name = f"agenteval_otel.{package}".rstrip(".")
-        module = importlib.import_module(name)
-        homes = [getattr(getattr(module, item), "__module__", "") for item in module.__all__]
-        parts = [
-            f"::: {home if home.startswith('agenteval_otel') else name}.{item}"
-            for home, item in zip(homes, module.__all__, strict=True)
-        ]
-        content = "\n\n".join([f"# {name}", (module.__doc__ or "").partition("\n\n")[0], *parts])
-        files.append(File.generated(config, f"api/{name}.md", content=content))
+        files.append(File.generated(config, f"api/{name}.md", content=_api_page(package, name)))
     return files
+
+
+def _api_page(package: str, name: str) -> str:
+    module = importlib.import_module(name)
+    rows = ["| name | what it is or does |", "|---|---|"]
+    parts = []
+    for item in _in_order(package, module):
+        value = getattr(module, item)
+        home = getattr(value, "__module__", "")
+        path = f"{home if home.startswith('agenteval_otel') else name}.{item}"
+        rows.append(f"| [`{item}`](#{path}) | {_first_sentence(value)} |")
+        parts.append(f"::: {path}")
+    about = _marked_as_markdown((module.__doc__ or "").partition("\n\n")[0])
+    notes = [_NOTES[package]] if package in _NOTES else []
+    return "\n\n".join([f"# {name}", about, *notes, "\n".join(rows), *parts])
+
+
+def _in_order(package: str, module: ModuleType) -> list[str]:
+    """Return a package's names: those of `_FIRST`, then functions, then classes."""
+    first = _FIRST.get(package, ())
+    others = [name for name in module.__all__ if name not in first]
+    return [*first, *sorted(others, key=lambda name: isinstance(getattr(module, name), type))]
+
+
+def _first_sentence(value: object) -> str:
+    paragraph = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
+    sentence = re.split(r"(?<=\.) (?=[A-Z`])", paragraph, maxsplit=1)[0]
+    return _marked_as_markdown(sentence).replace("|", "\\|")
+
+
+def _marked_as_markdown(text: str) -> str:
+    return text.replace("``", "`")
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:

@@ -1,6 +1,7 @@
 """The emitter: it turns finished results into events, metrics and spans.
 
-It uses the OpenTelemetry API alone. What is emitted, name by name, is in `docs/telemetry.md`.
+It uses the OpenTelemetry API alone. What is emitted, name by name, is in events.md, spans.md and
+metrics.md of `docs/reference/`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reference: what each outcome, failure and error type means and what to do.
 
-`agenteval-otel explain` prints the texts of explanations.toml, and `docs/troubleshooting.md` is
-generated from them. No module that runs in the host imports this one.
+`agenteval-otel explain` prints the texts of explanations.toml, and outcomes.md, failures.md and
+error-types.md of `docs/reference/` are generated from them. No module that runs in the host imports this one.
 """
 
 from __future__ import annotations
@@ -42,12 +42,16 @@ LOST_REASONS: Final[dict[str, str]] = _TEXTS["lost_reasons"]
 """By `agenteval.export.reason`: why something did not reach the backend."""
 
 
+def sentence_of_log_line(line: LogLine) -> str:
+    """Return the sentence of an event with all of its parts, and ``<fact>`` for what differs."""
+    return re.sub(r"\{(\w+)\}", r"<\1>", re.sub(r"[\[\]]", "", line.says))
+
+
 def explanation_of_log_line(line: LogLine) -> Explanation:
     """Return what the line of an event means, with ``<fact>`` for what differs."""
-    sentence = re.sub(r"\{(\w+)\}", r"<\1>", re.sub(r"[\[\]]", "", line.says))
     means = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", line.means)  # without addresses of pages
     begun = means[0].upper() + means[1:]
-    says = f"The log line says: {sentence}; docs/{line.page}"
+    says = f"The log line says: {sentence_of_log_line(line)}; docs/{line.page}"
     return Explanation(f"{begun}. {says}", (), line.remedies)
 
 
