@@ -44,6 +44,7 @@ from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.evaluators import Coherence, Func, ResponseHealth, RuleBased
 from agenteval_otel.judges import AnthropicJudge, BreakerSettings, CacheSettings, SpendLimits
 from agenteval_otel.testing import ModelReply, ModelServer
+from tests.backends.sidecar import EVERYTHING
 
 EVERY_S = 0.25
 SHORT, REFUSAL, LONG = (
@@ -101,8 +102,7 @@ def watched(providers: str) -> None:
             MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())])
         )
     configure(
-        sample_rate=1.0,
-        load_shedding={"enabled": False},
+        **EVERYTHING,
         evaluators=[ResponseHealth(), SHORT_ENOUGH],
     )
     answer = monitor(agent="watched")(lambda number: LONG if number % 4 == 0 else SHORT)
@@ -122,8 +122,7 @@ def shop() -> None:
     trace.set_tracer_provider(provider)
     tracer = trace.get_tracer("shop")
     configure(
-        sample_rate=1.0,
-        load_shedding={"enabled": False},
+        **EVERYTHING,
         evaluators=[ResponseHealth(), SHORT_ENOUGH, Func.of(is_polite), Func.of(broken)],
     )
 
@@ -167,7 +166,7 @@ CRITERIA = (
 def others(seconds: str) -> None:
     """What no demo brings: an agent `support` whose evaluators all break, under the names of the
     demo's criteria, and an agent that no settings name, with what every handler gets."""
-    configure(sample_rate=1.0, load_shedding={"enabled": False}, evaluators=[ResponseHealth()])
+    configure(**EVERYTHING, evaluators=[ResponseHealth()])
 
     @monitor(
         agent="support", evaluators=[Func.of(broken, criterion_name=name) for name in CRITERIA]
@@ -245,8 +244,7 @@ def price(passes: bool) -> str:
 def configure_prices() -> None:
     """Evaluate every answer by whether it names a price, as 95 of 100 should."""
     configure(
-        sample_rate=1.0,
-        load_shedding={"enabled": False},
+        **EVERYTHING,
         evaluators=[Func.of(price_named)],
         criteria={"default": [{"name": "price_named", "objective": 0.95}]},
     )

@@ -5,7 +5,7 @@ exporter.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,9 +21,12 @@ OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 class Collector(BackendProcess):
     """One Collector process and what it received, which stays when it is stopped and started again.
 
-    A `config` other than the harness's own takes its ports from the environment, as
+    A `config`, of which files may be laid over each other, takes its ports from the environment, as
     `collector-config/otel-collector.yaml` does, and is read where it writes to the file
-    `$COLLECTOR_FILE_PATH`.
+    `$COLLECTOR_FILE_PATH`. Without one everything is written there.
+
+    Attributes:
+        file: What its `file` exporter has written.
     """
 
     title = "the Collector"
@@ -34,13 +37,13 @@ class Collector(BackendProcess):
         binary: Path,
         folder: Path,
         *,
-        config: Path | None = None,
+        config: Path | Sequence[Path] | Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(binary, folder)
-        self._config = config
+        self._config = _OWN if config is None else config
+        self.file = folder / "received.jsonl"
         self._more_environment = dict(environment or {})
-        self._output = folder / "received.jsonl"
         self._offset = 0
         self._received = Received()
 
@@ -63,9 +66,12 @@ class Collector(BackendProcess):
         """Log records received so far, events among them, oldest first."""
         return _of(self._read().logs, service)
 
+    def metrics(self, service: str) -> list[Metric]:
+        return _of(self._read().metrics, service)
+
     def metric(self, name: str, service: str) -> Metric | None:
         """The latest export of the metric of this name, or None."""
-        exports = [metric for metric in _of(self._read().metrics, service) if metric.name == name]
+        exports = [metric for metric in self.metrics(service) if metric.name == name]
         return exports[-1] if exports else None
 
     def scrape(self) -> str:
@@ -75,11 +81,14 @@ class Collector(BackendProcess):
         return self._get(self.ports.prometheus, "/metrics", headers={"Accept": OPEN_METRICS})
 
     def _arguments(self) -> list[str]:
-        if self._config is not None:
-            return [f"--config={self._config}"]
-        own = self._folder / "config.json"
-        own.write_text(json.dumps(_configuration(self.ports, self._output), indent=2))
-        return [f"--config={own}"]
+        files = self._config
+        if isinstance(files, Mapping):
+            written = self._folder / "config.json"
+            written.write_text(json.dumps(files, indent=2))
+            files = written
+        if isinstance(files, Path):
+            files = (files,)
+        return [f"--config={file}" for file in files]
 
     def _environment(self) -> dict[str, str]:
         """The ports under the names that the shipped configuration reads."""
@@ -88,7 +97,7 @@ class Collector(BackendProcess):
             "COLLECTOR_HTTP_PORT": str(self.ports.http),
             "COLLECTOR_HEALTH_PORT": str(self.ports.health),
             "COLLECTOR_PROMETHEUS_PORT": str(self.ports.prometheus),
-            "COLLECTOR_FILE_PATH": str(self._output),
+            "COLLECTOR_FILE_PATH": str(self.file),
             "COLLECTOR_QUEUE_DIRECTORY": str(self._folder / "queue"),
             **self._more_environment,
         }
@@ -100,8 +109,8 @@ class Collector(BackendProcess):
         """Takes in the whole lines that the file has gained; a line still being written waits for
         the next time.
         """
-        if self._output.exists():
-            with self._output.open("rb") as file:
+        if self.file.exists():
+            with self.file.open("rb") as file:
                 file.seek(self._offset)
                 gained = file.read()
             whole = gained[: gained.rfind(b"\n") + 1]
@@ -119,33 +128,58 @@ def _of(records: list[R], service: str | None) -> list[R]:
     ]
 
 
-def _configuration(ports: Any, output: Path) -> dict[str, Any]:
-    """The harness's own configuration (JSON is YAML): no batching, everything at once into the
-    file.
-    """
-    grpc, http, health, prometheus = (
-        {"endpoint": f"{LOOPBACK}:{port}"}
-        for port in (ports.grpc, ports.http, ports.health, ports.prometheus)
-    )
-    to_file = {"receivers": ["otlp"], "exporters": ["file"]}
+def listening(name: str) -> dict[str, str]:
+    """Where a part listens: the port of this name that the environment says."""
+    return {"endpoint": f"{LOOPBACK}:${{env:COLLECTOR_{name}_PORT}}"}
+
+
+def plain(address: str | int) -> dict[str, Any]:
+    """An exporter over gRPC without TLS, to an address or to a port on loopback."""
+    endpoint = f"{LOOPBACK}:{address}" if isinstance(address, int) else address
+    return {"endpoint": endpoint, "tls": {"insecure": True}}
+
+
+def prometheus_page(*, has_resource: bool) -> dict[str, Any]:
+    """The exporter whose page Prometheus scrapes, with attributes of the resource as labels or without."""
     return {
-        "receivers": {"otlp": {"protocols": {"grpc": grpc, "http": http}}},
-        "exporters": {
-            "file": {"path": str(output), "append": True, "flush_interval": "50ms"},
-            "prometheus": {
-                **prometheus,
-                "enable_open_metrics": True,
-                "resource_to_telemetry_conversion": {"enabled": True},
-            },
-        },
-        "extensions": {"health_check": health},
+        **listening("PROMETHEUS"),
+        "enable_open_metrics": True,
+        "resource_to_telemetry_conversion": {"enabled": has_resource},
+    }
+
+
+def configuration(
+    pipelines: Mapping[str, Any],
+    *,
+    receivers: Mapping[str, Any] | None = None,
+    processors: Mapping[str, Any] | None = None,
+    exporters: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """A configuration with the receiver `otlp`, the exporter `file`, which writes at once, and
+    what a test has beside them.
+    """
+    file = {"path": "${env:COLLECTOR_FILE_PATH}", "append": True, "flush_interval": "50ms"}
+    protocols = {"grpc": listening("GRPC"), "http": listening("HTTP")}
+    return {
+        "receivers": {"otlp": {"protocols": protocols}, **(receivers or {})},
+        "processors": dict(processors or {}),
+        "exporters": {"file": file, **(exporters or {})},
+        "extensions": {"health_check": listening("HEALTH")},
         "service": {
             "extensions": ["health_check"],
             "telemetry": {"metrics": {"level": "none"}},  # its own metrics would open one more port
-            "pipelines": {
-                "traces": to_file,
-                "logs": to_file,
-                "metrics": {"receivers": ["otlp"], "exporters": ["file", "prometheus"]},
-            },
+            "pipelines": dict(pipelines),
         },
     }
+
+
+TO_FILE = {"receivers": ["otlp"], "exporters": ["file"]}
+"""A pipeline of everything that arrives, without batching."""
+_OWN = configuration(
+    {
+        "traces": TO_FILE,
+        "logs": TO_FILE,
+        "metrics": {"receivers": ["otlp"], "exporters": ["file", "prometheus"]},
+    },
+    exporters={"prometheus": prometheus_page(has_resource=True)},
+)

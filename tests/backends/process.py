@@ -46,6 +46,7 @@ class BackendProcess(ABC):
     start_limit_s: ClassVar[float] = 60.0
 
     def __init__(self, binary: Path, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.ports: Any = self._free_ports()
         self._binary = binary
         self._folder = folder
@@ -119,6 +120,18 @@ class BackendProcess(ABC):
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"not seen within {timeout_s:g} s by {self!r}")
             never.wait(POLL_EVERY_S)
+
+    def wait_until_settled(
+        self, count: Callable[[Self], int], *, looks: int, at_least: int = 0, timeout_s: float
+    ) -> None:
+        """Wait until there are that many, and so many looks in a row have seen no more."""
+        counts: list[int] = []
+
+        def is_settled(seen: Self) -> bool:
+            counts.append(count(seen))
+            return counts[-1] >= at_least and counts[-looks:].count(counts[-1]) == looks
+
+        self.wait_for(is_settled, timeout_s)
 
     def _start_once(self) -> None:
         command = [str(self._binary), *self._arguments()]

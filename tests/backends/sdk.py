@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.grpc._log_exporter import OTLPLogExporter as GrpcLogs
@@ -28,6 +28,14 @@ from .collector import Collector
 
 SHIPPED = Path(__file__).resolve().parents[2] / "collector-config" / "otel-collector.yaml"
 SCORE = 0.75
+
+
+def tracing_to(endpoint: str, service: str, **batches: Any) -> TracerProvider:
+    """Return a provider that exports the spans of a service over gRPC without TLS."""
+    provider = TracerProvider(resource=Resource({"service.name": service}))
+    exporter = GrpcSpans(endpoint=endpoint, insecure=True)
+    provider.add_span_processor(BatchSpanProcessor(exporter, **batches))
+    return provider
 
 
 class Sdk(NamedTuple):

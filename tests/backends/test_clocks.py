@@ -29,6 +29,7 @@ from tests.provisioning.plans import EVERYTHING
 
 from .collector import Collector
 from .fixtures import running
+from .provisioned import NOWHERE
 
 pytestmark = pytest.mark.backend
 
@@ -45,10 +46,8 @@ def expiring_fixture(
     folder = tmp_path_factory.mktemp("clocks")
     config = folder / "otel-collector.yaml"
     config.write_text(files_of(EVERYTHING.model_copy(update={"time_scale": 1e-3}))[config.name])
-    nowhere = {"COLLECTOR_TRACES_TO": "[debug]", "COLLECTOR_LOGS_TO": "[debug]"}
-    with running(
-        Collector(collector_binary, folder, config=config, environment=nowhere)
-    ) as started:
+    made = Collector(collector_binary, folder, config=config, environment=NOWHERE)
+    with running(made) as started:
         yield started
 
 

@@ -21,6 +21,7 @@ from agenteval_otel.evaluators import Repetition, ToolLoops
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.storage import OtlpStorageProvider
 from tests.pipelines import pipeline_with
+from tests.promises.served import messages
 
 from .fixtures import running
 from .jaeger import Jaeger, JaegerSpan
@@ -152,7 +153,3 @@ def test_a_conversation_of_spans_is_scored_by_the_sidecar(
                         )
         provider.shutdown()
         check(jaeger, "airline-spans", turns, "agenteval-sidecar")
-
-
-def messages(role: str, text: str) -> str:
-    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])

@@ -1,5 +1,5 @@
 """An application's metrics, scraped from the shipped Collector or sent to Prometheus, and the
-README's queries.
+queries of docs/queries.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .test_shipped_collector import LIMIT_S, shipped_to
 
 pytestmark = [pytest.mark.backend, pytest.mark.live]
 
-README = SHIPPED.with_name("README.md").read_text()
+PAGE = (SHIPPED.parents[1] / "docs/queries.md").read_text()
 SHOP, CALLS = "first-look", 25
 # The shop asks no judge, has no event loop, no objective (test_incident has one), no spans of other
 # libraries, no conversations of several turns (test_counters has them), no answer that sampling
@@ -163,20 +163,20 @@ def test_calls_and_scores_add_up(prometheus: Prometheus, shipped: Collector) -> 
     assert 0 < max(sample.value for sample in series) < 40
 
 
-def test_the_queries_of_the_readme_answer(prometheus: Prometheus) -> None:
-    """Every PromQL block of the README gives something of this traffic."""
-    blocks = re.findall(r"^```promql\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def test_the_queries_of_the_page_answer(prometheus: Prometheus) -> None:
+    """Every PromQL block of the page gives something of this traffic."""
+    blocks = re.findall(r"^```promql\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 5
     for expression in (expression for block in blocks for expression in block.split("\n\n")):
         assert prometheus.query(expression), f"nothing came of:\n{expression}"
 
 
-def test_the_interval_of_the_readme_is_right(prometheus: Prometheus) -> None:
-    """Where every answer weighs 1 and passes or not, the README's mean and interval are those of
+def test_the_interval_of_the_page_is_right(prometheus: Prometheus) -> None:
+    """Where every answer weighs 1 and passes or not, the page's mean and interval are those of
     the textbook.
     """
     mean, half = re.findall(
-        r"^```promql\n# (?:weighted mean|half of)[^\n]*\n(.*?)^```$", README, re.M | re.S
+        r"^```promql\n# (?:weighted mean|half of)[^\n]*\n(.*?)^```$", PAGE, re.M | re.S
     )
     results = prometheus.query(f'agenteval_evaluation_results_total{{{NAME}="is_polite"}}')
     by_label = {sample.labels[LABEL]: sample.value for sample in results}

@@ -9,22 +9,14 @@ in one of two environments.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from subprocess import Popen
 from typing import NamedTuple
 
 import pytest
-import yaml
 
-from agenteval_otel.cli import main
-
-from .alertmanager import Alertmanager
-from .collector import Collector
-from .fixtures import running
 from .programs import finish, started, wait_for_what_was_sent
-from .prometheus import Prometheus, scraping
-from .webhook import PostedAlert, Webhook, webhook
+from .provisioned import alerting
+from .webhook import PostedAlert, Webhook
 
 pytestmark = [pytest.mark.backend, pytest.mark.live, pytest.mark.timeout(580)]
 
@@ -73,67 +65,10 @@ def phases(rate: float) -> str:
 
 
 @pytest.fixture(scope="module", name="incident")
-def incident_fixture(
-    collector_binary: Path,
-    prometheus_binary: Path,
-    alertmanager_binary: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Incident]:
+def incident_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Incident]:
     """The stack and its services, until all have ended and every page is resolved."""
     folder = tmp_path_factory.mktemp("incident")
-    (folder / "agenteval.yaml").write_text(yaml.safe_dump(SETTINGS))
-    with ExitStack() as stack:
-        hook = stack.enter_context(webhook())
-        assert (
-            main(
-                [
-                    "provision",
-                    "all",
-                    "--settings",
-                    str(folder / "agenteval.yaml"),
-                    "--output",
-                    str(folder / "made"),
-                    "--time-scale",
-                    str(TIME_SCALE),
-                    "--webhook",
-                    hook.url,
-                ]
-            )
-            == 0
-        )
-        made = folder / "made"
-        (folder / "alertmanager").mkdir()
-        alertmanager = stack.enter_context(
-            running(
-                Alertmanager(
-                    alertmanager_binary,
-                    folder / "alertmanager",
-                    config=made / "alertmanager/alertmanager.yml",
-                )
-            )
-        )
-        (folder / "collector").mkdir()
-        collector = stack.enter_context(
-            running(
-                Collector(
-                    collector_binary,
-                    folder / "collector",
-                    config=made / "otel-collector.yaml",
-                    environment={"COLLECTOR_TRACES_TO": "[debug]", "COLLECTOR_LOGS_TO": "[debug]"},
-                )
-            )
-        )
-        config = scraping(
-            made / "prometheus/prometheus.yml",
-            port=collector.ports.prometheus,
-            every_s=0.25,
-            rules=made / "prometheus/rules",
-            alertmanager=alertmanager.address,
-        )
-        (folder / "prometheus").mkdir()
-        prometheus = stack.enter_context(
-            running(Prometheus(prometheus_binary, folder / "prometheus", config=config))
-        )
+    with alerting(folder, SETTINGS, time_scale=TIME_SCALE) as (collector, prometheus, hook):
 
         def service(
             name: str,

@@ -7,25 +7,21 @@ The provider on loopback changes its answers; canaries are asked every second.
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 
 from agenteval_otel.cli import main
 from agenteval_otel.testing import ModelReply, ModelServer
 
-from .alertmanager import Alertmanager
 from .collector import Collector
 from .faults import LOOPBACK
-from .fixtures import running
 from .programs import started
-from .prometheus import Prometheus, scraping
-from .webhook import PostedAlert, Webhook, webhook
+from .prometheus import Prometheus
+from .provisioned import alerting
+from .webhook import PostedAlert, Webhook
 
 pytestmark = [pytest.mark.backend, pytest.mark.live, pytest.mark.timeout(400)]
 
@@ -68,96 +64,39 @@ class Stack(NamedTuple):
 
 
 @pytest.fixture(name="stack")
-def stack_fixture(
-    collector_binary: Path, prometheus_binary: Path, alertmanager_binary: Path, tmp_path: Path
-) -> Iterator[Stack]:
+def stack_fixture(tmp_path: Path) -> Iterator[Stack]:
     """The provisioned stack, and an application whose answers a judge scores, until the test is
     over.
     """
-    judge = Judge()
-    for name in ("alertmanager", "collector", "prometheus"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "canaries.jsonl").write_text("\n".join(map(json.dumps, CANARIES)))
-    file, made = tmp_path / "agenteval.yaml", tmp_path / "made"
-    with ExitStack() as stack:
-        hook, server = (
-            stack.enter_context(webhook()),
-            stack.enter_context(ModelServer([judge.reply])),
-        )
-        file.write_text(
-            yaml.safe_dump(
-                {
-                    "sample_rate": 1.0,
-                    "evaluators": [
-                        {
-                            "type": "LLMJudge",
-                            "criterion_name": "polite",
-                            "description": "Is the answer polite?",
-                            "judge": f"openai_compatible:judge-1@{server.url}/v1",
-                        }
-                    ],
-                    "judge_health": {"canaries": str(tmp_path / "canaries.jsonl"), "every_s": 1},
-                }
+    judge, canaries = Judge(), tmp_path / "canaries.jsonl"
+    canaries.write_text("\n".join(map(json.dumps, CANARIES)))
+    with ModelServer([judge.reply]) as server:
+        evaluator = {
+            "type": "LLMJudge",
+            "criterion_name": "polite",
+            "description": "Is the answer polite?",
+            "judge": f"openai_compatible:judge-1@{server.url}/v1",
+        }
+        settings = {
+            "sample_rate": 1.0,
+            "evaluators": [evaluator],
+            "judge_health": {"canaries": str(canaries), "every_s": 1},
+        }
+        with alerting(tmp_path, settings, time_scale=TIME_SCALE) as made:
+            program = started(
+                "-m",
+                "tests.backends.applications",
+                "judged",
+                str(tmp_path / "agenteval.yaml"),
+                OTEL_SERVICE_NAME="judged",
+                OTEL_EXPORTER_OTLP_ENDPOINT=made.collector.grpc_endpoint,
+                OTEL_METRIC_EXPORT_INTERVAL="500",
             )
-        )
-        assert (
-            main(
-                [
-                    "provision",
-                    "all",
-                    "--settings",
-                    str(file),
-                    "--output",
-                    str(made),
-                    "--time-scale",
-                    str(TIME_SCALE),
-                    "--webhook",
-                    hook.url,
-                ]
-            )
-            == 0
-        )
-        alertmanager = stack.enter_context(
-            running(
-                Alertmanager(
-                    alertmanager_binary,
-                    tmp_path / "alertmanager",
-                    config=made / "alertmanager/alertmanager.yml",
-                )
-            )
-        )
-        collector = stack.enter_context(
-            running(
-                Collector(
-                    collector_binary,
-                    tmp_path / "collector",
-                    config=made / "otel-collector.yaml",
-                    environment={"COLLECTOR_TRACES_TO": "[debug]", "COLLECTOR_LOGS_TO": "[debug]"},
-                )
-            )
-        )
-        config = scraping(
-            made / "prometheus/prometheus.yml",
-            port=collector.ports.prometheus,
-            every_s=0.25,
-            rules=made / "prometheus/rules",
-            alertmanager=alertmanager.address,
-        )
-        prometheus = stack.enter_context(
-            running(Prometheus(prometheus_binary, tmp_path / "prometheus", config=config))
-        )
-        program = started(
-            "-m",
-            "tests.backends.applications",
-            "judged",
-            str(file),
-            OTEL_SERVICE_NAME="judged",
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint,
-            OTEL_METRIC_EXPORT_INTERVAL="500",
-        )
-        stack.callback(program.communicate)
-        stack.callback(program.send_signal, signal.SIGKILL)
-        yield Stack(judge, hook, collector, prometheus)
+            try:
+                yield Stack(judge, made.webhook, made.collector, made.prometheus)
+            finally:
+                program.kill()
+                program.communicate()
 
 
 def test_a_judge_that_gets_worse_is_a_ticket_and_resolves(

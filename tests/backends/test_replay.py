@@ -16,7 +16,7 @@ import pytest
 
 from agenteval_otel import semconv
 
-from .collector import Collector
+from .collector import TO_FILE, Collector, configuration, plain
 from .faults import LOOPBACK
 from .fixtures import running
 from .jaeger import Jaeger
@@ -77,33 +77,6 @@ class Topic(CriterionEvaluator, type="NewTopic"):
 NEW = "plugins: [new_topic]\nevaluators: [{type: NewTopic, execution: inline}]"
 
 
-def _configuration(jaeger: Jaeger) -> dict[str, Any]:
-    """What the application sends goes into the file, and its spans to Jaeger."""
-    port = LOOPBACK + ":${env:COLLECTOR_%s_PORT}"
-    to_file = {"receivers": ["otlp"], "exporters": ["file"]}
-    return {
-        "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": port % "GRPC"}}}},
-        "exporters": {
-            "otlp/jaeger": {"endpoint": jaeger.otlp_endpoint, "tls": {"insecure": True}},
-            "file": {
-                "path": "${env:COLLECTOR_FILE_PATH}",
-                "append": True,
-                "flush_interval": "50ms",
-            },
-        },
-        "extensions": {"health_check": {"endpoint": port % "HEALTH"}},
-        "service": {
-            "extensions": ["health_check"],
-            "telemetry": {"metrics": {"level": "none"}},
-            "pipelines": {
-                "traces": {"receivers": ["otlp"], "exporters": ["otlp/jaeger", "file"]},
-                "logs": to_file,
-                "metrics": to_file,
-            },
-        },
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jaeger", "file"])
 def test_recorded_answers_are_scored_again(
@@ -119,9 +92,14 @@ def test_recorded_answers_are_scored_again(
         ("app.py", APPLICATION),
     ):
         (tmp_path / name).write_text(text)
-    config = tmp_path / "collector.json"
-    config.write_text(json.dumps(_configuration(jaeger)))
-    (tmp_path / "collector").mkdir()
+    config = configuration(
+        {
+            "traces": {"receivers": ["otlp"], "exporters": ["otlp/jaeger", "file"]},
+            "logs": TO_FILE,
+            "metrics": TO_FILE,
+        },
+        exporters={"otlp/jaeger": plain(jaeger.otlp_endpoint)},
+    )
     with running(Collector(collector_binary, tmp_path / "collector", config=config)) as collector:
         environment = bare_environment(
             OTEL_EXPORTER_OTLP_ENDPOINT=collector.grpc_endpoint,
@@ -140,7 +118,7 @@ def test_recorded_answers_are_scored_again(
             if span.name.startswith("invoke")
         }
         history = tmp_path / "history.jsonl"
-        history.write_bytes((tmp_path / "collector" / "received.jsonl").read_bytes())
+        history.write_bytes(collector.file.read_bytes())
         environment.pop("OTEL_SERVICE_NAME")
         place = (
             [str(history)]
@@ -171,9 +149,7 @@ def test_recorded_answers_are_scored_again(
             for record in collector.logs("agenteval-replay")
             if record.attributes.get("service.name") == service
         ]
-        metrics = [
-            metric for metric in collector._read().metrics if _service(metric) == "agenteval-replay"
-        ]
+        metrics = collector.metrics("agenteval-replay")
         linked = [trace for trace in jaeger.traces("agenteval-replay") if _is_of(trace, recorded)]
     keys = [
         json.loads(line)["span"]["traceId"]
@@ -225,10 +201,6 @@ def _runs(collector: Collector, count: int) -> list[Any]:
         span for span in collector.spans("agenteval-replay") if span.name.startswith("evaluation ")
     ]
     return spans if len(spans) >= count else []
-
-
-def _service(metric: Any) -> Any:
-    return metric.resource.get("service.name")
 
 
 def _is_of(trace: Any, recorded: dict[str, str]) -> bool:

@@ -128,7 +128,6 @@ def test_every_entry_point_gives_the_same_scores(
     """Decorator, middleware, span processor, instrumentor, sidecar, and the sidecar on a file of
     the Collector's.
     """
-    (tmp_path / "sidecar").mkdir()
     program = str(Path(sys.executable).with_name("opentelemetry-instrument"))
     sidecar = Sidecar(
         tmp_path / "sidecar",
@@ -157,7 +156,7 @@ def test_every_entry_point_gives_the_same_scores(
             "--settings",
             str(tmp_path / "settings.json"),
             "--once",
-            str(own_collector._output),
+            str(own_collector.file),
         ]
         environment = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.grpc_endpoint,
@@ -188,7 +187,6 @@ def test_an_answer_is_scored_once_with_all_of_them_on(
     """Decorator, span processor and sidecar: the decorator scores, the others count it as monitored
     already.
     """
-    (tmp_path / "sidecar").mkdir()
     sidecar = Sidecar(
         tmp_path / "sidecar",
         SETTINGS,

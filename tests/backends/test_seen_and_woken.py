@@ -6,32 +6,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from agenteval_otel import semconv
-from agenteval_otel.cli import main
 from tests.provisioning.queries import PanelQuery, queries_of
 
-from .alertmanager import Alertmanager
-from .collector import Collector
 from .faults import LOOPBACK
-from .fixtures import running
 from .jaeger import Jaeger
 from .loki import Loki
 from .programs import finish, started, wait_for_what_was_sent
-from .prometheus import Prometheus, scraping
+from .prometheus import Prometheus
+from .provisioned import alerting
 from .sdk import SHIPPED
-from .webhook import Webhook, webhook
+from .webhook import Webhook
 
 pytestmark = [pytest.mark.backend, pytest.mark.live]
 
 FOLDER = SHIPPED.parent
-SHIPPED_PROMETHEUS = FOLDER / "prometheus/prometheus.yml"
-SETTINGS = FOLDER / "agenteval.yaml"
 FALLING, HEALTHY, REVIEWED, OTHERS, SHOP = (
     "falling",
     "healthy",
@@ -63,64 +56,26 @@ class Stack(NamedTuple):
 
 @pytest.fixture(scope="module", name="stack")
 def stack_fixture(
-    jaeger: Jaeger,
-    loki: Loki,
-    collector_binary: Path,
-    prometheus_binary: Path,
-    alertmanager_binary: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    jaeger: Jaeger, loki: Loki, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:
     """Everything started and provisioned, the traffic run to its end, its last metrics arrived."""
-    folder = tmp_path_factory.mktemp
-    shipped = {
+    backends = {
         "COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint,
         "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint,
     }
-    with ExitStack() as stack:
-        hook = stack.enter_context(webhook())
-        rules = _provisioned(folder("provisioned"), hook)
-        routes = rules / "alertmanager/alertmanager.yml"
-        alertmanager = stack.enter_context(
-            running(Alertmanager(alertmanager_binary, folder("alertmanager"), config=routes))
-        )
-        collector = stack.enter_context(
-            running(
-                Collector(collector_binary, folder("shipped"), config=SHIPPED, environment=shipped)
-            )
-        )
-        config = scraping(
-            SHIPPED_PROMETHEUS,
-            port=collector.ports.prometheus,
-            every_s=EVERY_S,
-            rules=rules / "prometheus/rules",
-            alertmanager=alertmanager.address,
-        )
-        config["global"]["evaluation_interval"] = "1s"
-        prometheus = stack.enter_context(
-            running(Prometheus(prometheus_binary, folder("prometheus"), config=config))
-        )
+    with alerting(
+        tmp_path_factory.mktemp("shipped"),
+        FOLDER / "agenteval.yaml",
+        time_scale=TIME_SCALE,
+        every_s=EVERY_S,
+        shipped=FOLDER,
+        environment=backends,
+    ) as (collector, prometheus, hook):
         began = time.time()
         finish(*_traffic(collector.grpc_endpoint))
         ended = time.time()
         wait_for_what_was_sent(collector, prometheus)
         yield Stack(jaeger, prometheus, loki, hook, began + SECONDS / 2, ended)
-
-
-def _provisioned(folder: Path, hook: Webhook) -> Path:
-    """The rules and routes of the shipped settings, by the command, with shrunken windows and our
-    webhook.
-    """
-    requests = [
-        "--settings",
-        str(SETTINGS),
-        "--output",
-        str(folder),
-        "--time-scale",
-        str(TIME_SCALE),
-    ]
-    assert main(["provision", "prometheus", *requests]) == 0
-    assert main(["provision", "alertmanager", *requests, "--webhook", hook.url]) == 0
-    return folder
 
 
 def _traffic(endpoint: str) -> list[Any]:

@@ -18,8 +18,8 @@ from opentelemetry.sdk.resources import Resource
 
 from .collector import Collector
 from .fixtures import running
-from .jaeger import Jaeger
-from .loki import Loki
+from .jaeger import Jaeger, JaegerTrace
+from .loki import Loki, LokiRecord
 from .sdk import SHIPPED, Sdk, Sent, sdk_to, send_one_of_each
 
 pytestmark = pytest.mark.backend
@@ -63,13 +63,26 @@ def shipped_to(
     binary: Path, folder: Path, *, config: Path = SHIPPED, **environment: str
 ) -> Collector:
     """A Collector of a shipped configuration, in a folder of its own, not yet started."""
-    folder.mkdir(parents=True, exist_ok=True)
     return Collector(binary, folder, config=config, environment=environment)
 
 
-def validated(binary: Path, config: Path) -> str:
-    """What `otelcol validate` has against a configuration; nothing where it is right."""
-    command = [str(binary), "validate", f"--config={config}"]
+def trace_of(jaeger: Jaeger, sent: Sent) -> JaegerTrace:
+    """Wait for the trace of what was sent."""
+    trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
+    assert trace is not None
+    return trace
+
+
+def event_of(loki: Loki, service: str, more: str = "") -> LokiRecord:
+    """Wait for the one event of a service, or the one that a further filter finds."""
+    query = EVENTS.format(service=service) + more
+    (event,) = loki.wait_for(lambda seen: seen.query(query), LIMIT_S)
+    return event
+
+
+def validated(binary: Path, *files: Path) -> str:
+    """What `otelcol validate` has against files over each other; nothing where they are right."""
+    command = [str(binary), "validate", *(f"--config={file}" for file in files)]
     outcome = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (outcome.returncode == 0) == (not outcome.stderr.strip()), outcome.stderr
     return outcome.stderr
@@ -145,10 +158,9 @@ def test_each_signal_arrives_where_it_belongs(
     with sdk_to(shipped, service="each-signal") as sdk:
         sent = send_one_of_each(sdk)
 
-    trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
+    trace = trace_of(jaeger, sent)
     page = shipped.wait_for(lambda seen: "each-signal" in (text := seen.scrape()) and text, LIMIT_S)
-    requests = EVENTS.format(service="each-signal") + f' | trace_id="{sent.trace_id}"'
-    (event,) = loki.wait_for(lambda seen: seen.query(requests), LIMIT_S)
+    event = event_of(loki, "each-signal", f' | trace_id="{sent.trace_id}"')
 
     assert [span.name for span in trace.spans] == ["invoke_agent shop"]
     assert f'trace_id="{sent.trace_id}"' in page
@@ -165,7 +177,7 @@ def test_what_people_wrote_does_not_leave(shipped: Collector, jaeger: Jaeger, lo
     with sdk_to(shipped, service="with-content") as sdk:
         sent = send_with_content(sdk)
 
-    trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
+    trace = trace_of(jaeger, sent)
     events = loki.wait_for(
         lambda seen: len(actual := seen.query('{service_name="with-content"}')) == 2 and actual,
         LIMIT_S,
@@ -197,10 +209,8 @@ def test_content_passes_where_it_is_asked_for(
     with running(made) as keeping:
         with sdk_to(keeping, service="kept-content") as sdk:
             sent = send_with_content(sdk)
-        trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-        (event,) = loki.wait_for(
-            lambda seen: seen.query(EVENTS.format(service="kept-content")), LIMIT_S
-        )
+        trace = trace_of(jaeger, sent)
+        event = event_of(loki, "kept-content")
 
     assert CONTENT.items() <= dict(trace.spans[0].tags).items()
     assert event.labels["gen_ai_output_messages"] == SECRET

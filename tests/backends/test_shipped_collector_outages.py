@@ -20,11 +20,9 @@ from .jaeger import Jaeger
 from .loki import Loki
 from .process import http_get
 from .sdk import Sent, sdk_to, send_one_of_each
-from .test_shipped_collector import EVENTS, LIMIT_S, shipped_to
+from .test_shipped_collector import LIMIT_S, event_of, shipped_to, trace_of
 
 pytestmark = pytest.mark.backend
-
-LOG = "collector.log"
 
 
 @contextmanager
@@ -49,12 +47,19 @@ def answering(status: int) -> Iterator[Any]:
 @contextmanager
 def with_logs_to(endpoint: str, binary: Path, jaeger: Jaeger, folder: Path) -> Iterator[Collector]:
     """The shipped Collector, whose traces go to Jaeger and whose events go there."""
-    environment = {
-        "COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint,
-        "COLLECTOR_LOGS_ENDPOINT": endpoint,
-    }
-    with running(shipped_to(binary, folder / "collector", **environment)) as collector:
+    made = shipped_to(
+        binary,
+        folder / "collector",
+        COLLECTOR_TRACES_ENDPOINT=jaeger.otlp_endpoint,
+        COLLECTOR_LOGS_ENDPOINT=endpoint,
+    )
+    with running(made) as collector:
         yield collector
+
+
+def wait_for_line(collector: Collector, words: str, folder: Path) -> None:
+    log = folder / "collector" / "collector.log"
+    collector.wait_for(lambda _: words in log.read_text(), LIMIT_S)
 
 
 def send(collector: Collector, service: str) -> Sent:
@@ -68,8 +73,6 @@ def test_traces_and_events_outlive_a_restart_of_the_collector(
     """Sent while neither Jaeger nor Loki is there, then the Collector is restarted: both come when
     they are back.
     """
-    for name in ("jaeger", "loki"):
-        (tmp_path / name).mkdir()
     jaeger, loki = Jaeger(jaeger_binary, tmp_path / "jaeger"), Loki(loki_binary, tmp_path / "loki")
     collector = shipped_to(
         collector_binary,
@@ -81,17 +84,13 @@ def test_traces_and_events_outlive_a_restart_of_the_collector(
         sent = send(collector, "patient")
         collector.wait_for(lambda seen: "patient" in seen.scrape())
         assert http_get(collector.ports.health, "/")[0] == 200
-        collector.wait_for(
-            lambda _: "Will retry" in (tmp_path / "collector" / LOG).read_text(), LIMIT_S
-        )
+        wait_for_line(collector, "Will retry", tmp_path)
         collector.stop()
 
         collector.start()
         with running(jaeger), running(loki):
-            trace = jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-            (event,) = loki.wait_for(
-                lambda seen: seen.query(EVENTS.format(service="patient")), LIMIT_S
-            )
+            trace = trace_of(jaeger, sent)
+            event = event_of(loki, "patient")
 
     assert len(trace.spans) == 1
     assert event.labels["trace_id"] == sent.trace_id
@@ -109,16 +108,12 @@ def test_what_a_backend_refuses(
         with_logs_to(backend.endpoint, collector_binary, jaeger, tmp_path) as collector,
     ):
         sent = send(collector, f"refused-{status}")
-        assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S), (
-            "traces go their own way meanwhile"
-        )
+        assert trace_of(jaeger, sent), "traces go their own way meanwhile"
         if status in (429, 503):
             collector.wait_for(lambda _: backend.taken[status] >= 2, LIMIT_S)
             backend.status = 200
         else:
-            collector.wait_for(
-                lambda _: "Dropping data" in (tmp_path / "collector" / LOG).read_text(), LIMIT_S
-            )
+            wait_for_line(collector, "Dropping data", tmp_path)
             assert backend.taken == {status: 1}
             backend.status = 200
             send(collector, f"right-{status}")
@@ -138,7 +133,7 @@ def test_a_backend_that_never_answers_delays_nobody_else(
     ):
         sent = send(collector, "half-open")
         assert hole.wait_for_connection(LIMIT_S)
-        assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
+        assert trace_of(jaeger, sent)
         collector.wait_for(lambda seen: "half-open" in seen.scrape(), LIMIT_S)
 
 
@@ -149,7 +144,6 @@ def test_both_backends_for_traces_have_them(
     """What goes to Tempo is the same OTLP: a second Jaeger in its place has the trace too; it may
     be away.
     """
-    (tmp_path / "second").mkdir()
     tempo = Jaeger(jaeger_binary, tmp_path / "second")
     collector = shipped_to(
         collector_binary,
@@ -161,5 +155,5 @@ def test_both_backends_for_traces_have_them(
     )
     with running(tempo) if second == "there" else nullcontext(), running(collector):
         sent = send(collector, f"twice-{second}")
-        assert jaeger.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
-        assert second == "away" or tempo.wait_for(lambda seen: seen.trace(sent.trace_id), LIMIT_S)
+        assert trace_of(jaeger, sent)
+        assert second == "away" or trace_of(tempo, sent)

@@ -5,7 +5,6 @@ what comes of it.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from opentelemetry.trace import StatusCode
 from agenteval_otel.capture.spans.span import ReadSpan
 from agenteval_otel.capture.spans.trace import read_trace
 from tests.mappers.support import NAMES, recording, spans_in, spans_of
+from tests.promises.served import messages
 
 from .collector import Collector
 from .faults import LOOPBACK, free_ports
@@ -31,6 +31,7 @@ from .fixtures import running
 from .prometheus import Prometheus, scraping
 from .sdk import SHIPPED, sdk_to
 from .sidecar import Sidecar
+from .test_shipped_collector import validated
 
 pytestmark = pytest.mark.backend
 
@@ -45,20 +46,13 @@ CHAT = {"gen_ai.operation.name": "chat"}
 RESULTS = "agenteval_evaluation_results_total"
 PROCESS = "job", "deployment_environment_name"
 ANSWER = AGENT | {
-    "gen_ai.input.messages": json.dumps(
-        [{"role": "user", "parts": [{"type": "text", "content": "When?"}]}]
-    ),
-    "gen_ai.output.messages": json.dumps(
-        [{"role": "assistant", "parts": [{"type": "text", "content": "At nine."}]}]
-    ),
+    "gen_ai.input.messages": messages("user", "When?"),
+    "gen_ai.output.messages": messages("assistant", "At nine."),
 }
 
 
 class Feeding(Collector):
     """A shipped Collector with the sidecar's configuration over it."""
-
-    def _arguments(self) -> list[str]:
-        return [*super()._arguments(), f"--config={TO_SIDECAR}"]
 
     def send_recording(self, name: str) -> None:
         """Post what was recorded, in JSON."""
@@ -77,7 +71,7 @@ class Behind(Collector):
 
     def read_spans(self, ids: set[tuple[int, int]] | None = None) -> list[ReadSpan]:
         """All, or those of a recording: log records belong to spans that are there."""
-        text = self._output.read_text() if self._output.exists() else ""
+        text = self.file.read_text() if self.file.exists() else ""
         lines = [json.loads(line) for line in text.splitlines() if line.endswith("}")]
         spans = spans_in(
             {
@@ -90,11 +84,9 @@ class Behind(Collector):
 
 def feeding(binary: Path, folder: Path, *, base: str = BASES[0], **environment: str) -> Feeding:
     """One that is not yet started; its ordinary ways end in a file and in its log."""
-    folder.mkdir(parents=True, exist_ok=True)
     ordinary = {"COLLECTOR_TRACES_TO": "[debug, file]", "COLLECTOR_LOGS_TO": "[debug, file]"}
-    return Feeding(
-        binary, folder, config=SHIPPED.parent / base, environment={**ordinary, **environment}
-    )
+    files = (SHIPPED.parent / base, TO_SIDECAR)
+    return Feeding(binary, folder, config=files, environment={**ordinary, **environment})
 
 
 @pytest.fixture(scope="module", name="behind")
@@ -139,37 +131,22 @@ def ids_of(spans: list[ReadSpan]) -> set[tuple[int, int]]:
 @pytest.mark.parametrize("base", BASES)
 def test_the_overlay_is_valid_over_every_collector(collector_binary: Path, base: str) -> None:
     """Laid over each shipped Collector it passes the Collector's own validation."""
-    command = [
-        str(collector_binary),
-        "validate",
-        f"--config={SHIPPED.parent / base}",
-        f"--config={TO_SIDECAR}",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert validated(collector_binary, SHIPPED.parent / base, TO_SIDECAR) == ""
 
 
 def test_the_documented_balancing_is_valid_behind_it(
-    collector_binary: Path, tmp_path: Path
+    collector_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file that docs/sidecar.md shows, as a third one, changes where the two pipelines end."""
-    page = (SHIPPED.parents[1] / "docs/sidecar.md").read_text()
+    """The file that docs/sidecar-deployment.md shows, as a third one, changes where the two pipelines end."""
+    page = (SHIPPED.parents[1] / "docs/sidecar-deployment.md").read_text()
     (shown,) = (
         block
         for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
         if "load_balancing" in block
     )
     (tmp_path / "to-sidecars.yaml").write_text(shown)
-    files = (SHIPPED, TO_SIDECAR, tmp_path / "to-sidecars.yaml")
-    done = subprocess.run(
-        [str(collector_binary), "validate", *(f"--config={file}" for file in files)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={**os.environ, "COLLECTOR_SIDECAR_AUTHORIZATION": "Bearer TOKEN"},
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    monkeypatch.setenv("COLLECTOR_SIDECAR_AUTHORIZATION", "Bearer TOKEN")
+    assert validated(collector_binary, SHIPPED, TO_SIDECAR, tmp_path / "to-sidecars.yaml") == ""
 
 
 def test_every_recorded_answer_is_read_the_same_behind_the_collector(
@@ -248,13 +225,10 @@ def test_scores_come_back_with_the_evaluated_service(
 ) -> None:
     """Two services, whose traces tail sampling drops, are scored by one sidecar with a token: two
     services in Prometheus, in one job. What is sent before the sidecar is there waits for it."""
-    folders = [tmp_path / name for name in ("front", "sidecar", "prometheus")]
-    for folder in folders:
-        folder.mkdir()
     (port,) = free_ports(1)
     front = feeding(
         collector_binary,
-        folders[0],
+        tmp_path / "front",
         base=BASES[1],
         COLLECTOR_KEEP_REST_PERCENT="0",
         COLLECTOR_KEEP_EVALUATED_PERCENT="0",
@@ -266,13 +240,15 @@ def test_scores_come_back_with_the_evaluated_service(
     )
     with (
         running(front),
-        running(Prometheus(prometheus_binary, folders[2], config=config)) as prometheus,
+        running(
+            Prometheus(prometheus_binary, tmp_path / "prometheus", config=config)
+        ) as prometheus,
     ):
         front.send_recording("genai_agent")
         with sdk_to(front, service="shop") as sdk:
             sdk.tracers.get_tracer("shop").start_span("invoke_agent clerk", attributes=ANSWER).end()
         sidecar = Sidecar(
-            folders[1],
+            tmp_path / "sidecar",
             {"evaluators": ["ResponseHealth"], "sidecar": {"quiet_s": 0.5}},
             endpoint=front.grpc_endpoint,
             environment={

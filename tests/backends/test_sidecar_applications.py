@@ -4,7 +4,6 @@ Collector.
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -19,7 +18,7 @@ from agenteval_otel.cli.explain import report
 from agenteval_otel.testing import ModelServer
 from tests.mappers.record import reply
 
-from .collector import Collector
+from .collector import Collector, configuration, plain, prometheus_page
 from .faults import LOOPBACK, free_ports
 from .fixtures import require, running
 from .jaeger import Jaeger, JaegerSpan
@@ -63,8 +62,7 @@ def stack_fixture(
     folder = tmp_path_factory.mktemp
     with ExitStack() as stack:
         scores_port, sidecar_port = free_ports(2)
-        config = folder("config") / "collector.json"
-        config.write_text(json.dumps(_configuration(jaeger, scores_port, sidecar_port)))
+        config = _configuration(jaeger, scores_port, sidecar_port)
         collector = stack.enter_context(
             running(Collector(collector_binary, folder("collector"), config=config))
         )
@@ -97,48 +95,25 @@ def _configuration(jaeger: Jaeger, scores_port: int, sidecar_port: int) -> dict[
     """One Collector for both ways: spans of applications to Jaeger and to the sidecar, its scores
     to the backends.
     """
-    port = "${env:COLLECTOR_%s_PORT}"
-    insecure = {"tls": {"insecure": True}}
-    spans = {"receivers": ["otlp"], "exporters": ["otlp/jaeger", "otlp/sidecar"]}
-    return {
-        "receivers": {
-            "otlp": {"protocols": {"http": {"endpoint": f"{LOOPBACK}:{port % 'HTTP'}"}}},
-            "otlp/scores": {"protocols": {"grpc": {"endpoint": f"{LOOPBACK}:{scores_port}"}}},
+    scores = {"receivers": ["otlp/scores"]}
+    # The service of the answer is a label of the point. The sidecar's own would take its place if
+    # attributes of the resource became labels.
+    return configuration(
+        {
+            "traces": {"receivers": ["otlp"], "exporters": ["otlp/jaeger", "otlp/sidecar"]},
+            "traces/scores": {**scores, "exporters": ["otlp/jaeger", "file"]},
+            "logs/scores": {**scores, "exporters": ["file"]},
+            "metrics/scores": {**scores, "exporters": ["file", "prometheus"]},
         },
-        "exporters": {
-            "otlp/jaeger": {"endpoint": jaeger.otlp_endpoint, **insecure},
-            "otlp/sidecar": {"endpoint": f"{LOOPBACK}:{sidecar_port}", **insecure},
-            "file": {
-                "path": "${env:COLLECTOR_FILE_PATH}",
-                "append": True,
-                "flush_interval": "50ms",
-            },
-            # The service of the answer is a label of the point. The sidecar's own would take its
-            # place if attributes of the resource became labels.
-            "prometheus": {
-                "endpoint": f"{LOOPBACK}:{port % 'PROMETHEUS'}",
-                "enable_open_metrics": True,
-                "resource_to_telemetry_conversion": {"enabled": False},
-            },
+        receivers={
+            "otlp/scores": {"protocols": {"grpc": {"endpoint": f"{LOOPBACK}:{scores_port}"}}}
         },
-        "extensions": {"health_check": {"endpoint": f"{LOOPBACK}:{port % 'HEALTH'}"}},
-        "service": {
-            "extensions": ["health_check"],
-            "telemetry": {"metrics": {"level": "none"}},
-            "pipelines": {
-                "traces": spans,
-                "traces/scores": {
-                    "receivers": ["otlp/scores"],
-                    "exporters": ["otlp/jaeger", "file"],
-                },
-                "logs/scores": {"receivers": ["otlp/scores"], "exporters": ["file"]},
-                "metrics/scores": {
-                    "receivers": ["otlp/scores"],
-                    "exporters": ["file", "prometheus"],
-                },
-            },
+        exporters={
+            "otlp/jaeger": plain(jaeger.otlp_endpoint),
+            "otlp/sidecar": plain(sidecar_port),
+            "prometheus": prometheus_page(has_resource=False),
         },
-    }
+    )
 
 
 def _answer(collector: Collector, model_url: str) -> None:

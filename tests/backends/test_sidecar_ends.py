@@ -4,7 +4,6 @@ again.
 
 from __future__ import annotations
 
-import json
 import re
 import threading
 from collections import Counter
@@ -14,16 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
 from agenteval_otel import semconv
+from tests.promises.served import messages
 
-from .collector import Collector
-from .faults import LOOPBACK
+from .collector import Collector, configuration, plain
 from .fixtures import running
+from .sdk import tracing_to
 from .sidecar import Sidecar
 
 pytestmark = pytest.mark.backend
@@ -40,18 +36,14 @@ class Load:
 
     def __init__(self, service: str, endpoint: str) -> None:
         self.sent: list[str] = []
-        self._provider = TracerProvider(resource=Resource({"service.name": service}))
-        exporter = OTLPSpanExporter(endpoint=endpoint, insecure=True)
-        self._provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=50))
+        self._provider = tracing_to(endpoint, service, schedule_delay_millis=50)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
     def _run(self) -> None:
         tracer = self._provider.get_tracer("shop")
-        content = json.dumps(
-            [{"role": "assistant", "parts": [{"type": "text", "content": "We open at nine."}]}]
-        )
+        content = messages("assistant", "We open at nine.")
         while not self._ending.wait(1 / PER_S):
             attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": content}
             with tracer.start_as_current_span("chat m-1", attributes=attributes) as span:
@@ -68,28 +60,10 @@ class Load:
 @contextmanager
 def trying_again(binary: Path, folder: Path, sidecar: Sidecar) -> Iterator[Collector]:
     """A Collector that sends to the sidecar, and again what is not acknowledged."""
-    config = folder / "collector.json"
-    port = LOOPBACK + ":${env:COLLECTOR_%s_PORT}"
     retry = {"initial_interval": "200ms", "max_interval": "1s", "max_elapsed_time": "0s"}
-    config.write_text(
-        json.dumps(
-            {
-                "receivers": {"otlp": {"protocols": {"grpc": {"endpoint": port % "GRPC"}}}},
-                "exporters": {
-                    "otlp": {
-                        "endpoint": f"{LOOPBACK}:{sidecar.ports.grpc}",
-                        "tls": {"insecure": True},
-                        "retry_on_failure": retry,
-                    }
-                },
-                "extensions": {"health_check": {"endpoint": port % "HEALTH"}},
-                "service": {
-                    "extensions": ["health_check"],
-                    "telemetry": {"metrics": {"level": "none"}},
-                    "pipelines": {"traces": {"receivers": ["otlp"], "exporters": ["otlp"]}},
-                },
-            }
-        )
+    config = configuration(
+        {"traces": {"receivers": ["otlp"], "exporters": ["otlp"]}},
+        exporters={"otlp": {**plain(sidecar.ports.grpc), "retry_on_failure": retry}},
     )
     with running(Collector(binary, folder, config=config)) as collector:
         yield collector
@@ -111,16 +85,11 @@ def test_ended_under_load(
     """Once it runs again every answer has its score: exactly one, but for what SIGKILL cut off
     before it was noted as done (durable: scored again) or while it waited (in memory: lost)."""
     service = f"ended by {end}, {'durable' if is_durable else 'memory'}"
-    (tmp_path / "sidecar").mkdir()
-    folder = str(tmp_path / "durable")
-    sidecar = Sidecar(
-        tmp_path / "sidecar",
-        {
-            "evaluators": ["ResponseHealth"],
-            "sidecar": {"quiet_s": 0.5, **({"durable": folder} if is_durable else {})},
-        },
-        endpoint=collector.grpc_endpoint,
-    )
+    waits: dict[str, Any] = {"quiet_s": 0.5}
+    if is_durable:
+        waits["durable"] = str(tmp_path / "durable")
+    settings = {"evaluators": ["ResponseHealth"], "sidecar": waits}
+    sidecar = Sidecar(tmp_path / "sidecar", settings, endpoint=collector.grpc_endpoint)
     with running(sidecar), trying_again(collector_binary, tmp_path, sidecar) as front:
         load = Load(service, front.grpc_endpoint)
         collector.wait_for(lambda seen: scores(seen, service).total() >= BEFORE, LIMIT_S)
@@ -131,11 +100,15 @@ def test_ended_under_load(
         sidecar.start()
         sidecar.wait_for(lambda _: len(load.sent) >= before + AFTER, LIMIT_S)
         answers = load.end()
-        counts = _settled(
-            collector,
-            service,
-            at_least=answers if end == "SIGTERM" or is_durable else answers - waiting,
+        is_kept = end == "SIGTERM" or is_durable
+        collector.wait_for(
+            lambda seen: len(scores(seen, service)) >= (answers if is_kept else answers - waiting),
+            LIMIT_S,
         )
+        collector.wait_until_settled(
+            lambda seen: scores(seen, service).total(), looks=40, timeout_s=LIMIT_S
+        )
+        counts = scores(collector, service)
         sidecar.stop()
     again, lost = counts.total() - len(counts), set(load.sent) - set(counts)
     printed = re.findall(r"(?m)^[\d,]+ (?:answer|span)s? .*$|^read again.*$", sidecar.printed())
@@ -161,20 +134,3 @@ def test_ended_under_load(
     else:
         assert again == 0
         assert len(lost) <= waiting
-
-
-def _settled(collector: Collector, service: str, *, at_least: int) -> Counter[str]:
-    """The scores, once there are that many answers with one, and nothing is new in forty looks."""
-    earlier: list[int] = []
-
-    def settled(seen: Collector) -> Any:
-        counts = scores(seen, service)
-        earlier.append(counts.total())
-        return (
-            counts
-            if len(counts) >= at_least and earlier[-40:].count(counts.total()) == 40
-            else None
-        )
-
-    result: Counter[str] = collector.wait_for(settled, LIMIT_S)
-    return result

@@ -4,7 +4,6 @@ not.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -21,8 +20,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, TraceIdRatioBased
 from opentelemetry.trace import StatusCode
 
 from agenteval_otel import semconv
+from tests.promises.served import messages
 
-from .collector import Collector
+from .collector import Collector, configuration, plain
 from .faults import LOOPBACK, free_ports
 from .fixtures import running
 from .sidecar import Sidecar
@@ -35,55 +35,36 @@ FAILING = 0.25
 SHARE = 0.25
 OWN_RATE = 0.8
 """Of the answers that the sidecar receives: its own sampling is in force besides."""
+PERCENT = {"sampling_percentage": 100 * SHARE}
+ERRORS = {
+    "name": "errors",
+    "type": "status_code",
+    "status_code": {"status_codes": ["ERROR"]},
+}
+
+
+def some(percent: float) -> dict[str, Any]:
+    """A policy of tail sampling that keeps so many of 100 traces."""
+    share = {"sampling_percentage": percent}
+    return {"name": "some", "type": "probabilistic", "probabilistic": share}
+
+
+def tail_sampling(*policies: dict[str, Any]) -> dict[str, Any]:
+    return {"decision_wait": "1s", "num_traces": 10_000, "policies": list(policies)}
+
+
 SAMPLERS: dict[str, dict[str, Any]] = {
-    "proportional": {
-        "probabilistic_sampler": {"mode": "proportional", "sampling_percentage": 100 * SHARE}
-    },
-    "equalizing": {
-        "probabilistic_sampler": {"mode": "equalizing", "sampling_percentage": 100 * SHARE}
-    },
-    "hash-seed": {
-        "probabilistic_sampler": {
-            "mode": "hash_seed",
-            "hash_seed": 22,
-            "sampling_percentage": 100 * SHARE,
-        }
-    },
+    "proportional": {"probabilistic_sampler": {"mode": "proportional", **PERCENT}},
+    "equalizing": {"probabilistic_sampler": {"mode": "equalizing", **PERCENT}},
+    "hash-seed": {"probabilistic_sampler": {"mode": "hash_seed", "hash_seed": 22, **PERCENT}},
     "attribute": {
-        "tail_sampling": {
-            "decision_wait": "1s",
-            "num_traces": 10_000,
-            "policies": [
-                {
-                    "name": "some",
-                    "type": "probabilistic",
-                    "probabilistic": {"sampling_percentage": 100 * SHARE},
-                }
-            ],
-        },
+        "tail_sampling": tail_sampling(some(100 * SHARE)),
         "attributes": {
             "actions": [{"key": "acme.sampled.share", "value": SHARE, "action": "insert"}]
         },
     },
     "head": {},
-    "tail": {
-        "tail_sampling": {
-            "decision_wait": "1s",
-            "num_traces": 10_000,
-            "policies": [
-                {
-                    "name": "errors",
-                    "type": "status_code",
-                    "status_code": {"status_codes": ["ERROR"]},
-                },
-                {
-                    "name": "some",
-                    "type": "probabilistic",
-                    "probabilistic": {"sampling_percentage": 20},
-                },
-            ],
-        },
-    },
+    "tail": {"tail_sampling": tail_sampling(ERRORS, some(20))},
     "tapped": {},
 }
 """By the service whose traffic they sample. That of ``head`` was sampled by its SDK, which says
@@ -130,8 +111,7 @@ def collectors_fixture(
             running(Sidecar(folder("sidecar"), settings, endpoint=scores.grpc_endpoint))
         )
         ports = dict(zip(SAMPLERS, free_ports(len(SAMPLERS)), strict=True))
-        config = folder("config") / "collector.json"
-        config.write_text(json.dumps(_configuration(ports, sidecar)))
+        config = _configuration(ports, sidecar)
         front = stack.enter_context(
             running(Collector(collector_binary, folder("front"), config=config))
         )
@@ -144,47 +124,28 @@ def _configuration(ports: dict[str, int], sidecar: Sidecar) -> dict[str, Any]:
     """A receiver, a pipeline and a sampler for each service; what is tapped also goes through the
     tail sampler.
     """
-    pipelines: dict[str, Any] = {
-        f"traces/{name}": {
+    receivers, processors, pipelines = {}, {}, {}
+    for name, sampler in SAMPLERS.items():
+        protocols = {"grpc": {"endpoint": f"{LOOPBACK}:{ports[name]}"}}
+        receivers[f"otlp/{name}"] = {"protocols": protocols}
+        for kind, part in sampler.items():
+            processors[f"{kind}/{name}"] = part
+        pipelines[f"traces/{name}"] = {
             "receivers": [f"otlp/{name}"],
             "processors": [f"{kind}/{name}" for kind in sampler],
             "exporters": ["otlp/sidecar"],
         }
-        for name, sampler in SAMPLERS.items()
-    }
-    kept = {
+    pipelines["traces/kept"] = {
         "receivers": ["otlp/tapped"],
         "processors": ["tail_sampling/tail"],
         "exporters": ["file"],
     }
-    return {
-        "receivers": {
-            f"otlp/{name}": {"protocols": {"grpc": {"endpoint": f"{LOOPBACK}:{port}"}}}
-            for name, port in ports.items()
-        },
-        "processors": {
-            f"{kind}/{name}": part
-            for name, sampler in SAMPLERS.items()
-            for kind, part in sampler.items()
-        },
-        "exporters": {
-            "otlp/sidecar": {
-                "endpoint": f"{LOOPBACK}:{sidecar.ports.grpc}",
-                "tls": {"insecure": True},
-            },
-            "file": {
-                "path": "${env:COLLECTOR_FILE_PATH}",
-                "append": True,
-                "flush_interval": "50ms",
-            },
-        },
-        "extensions": {"health_check": {"endpoint": LOOPBACK + ":${env:COLLECTOR_HEALTH_PORT}"}},
-        "service": {
-            "extensions": ["health_check"],
-            "telemetry": {"metrics": {"level": "none"}},
-            "pipelines": {**pipelines, "traces/kept": kept},
-        },
-    }
+    return configuration(
+        pipelines,
+        receivers=receivers,
+        processors=processors,
+        exporters={"otlp/sidecar": plain(sidecar.ports.grpc)},
+    )
 
 
 def _answer(service: str, port: int) -> None:
@@ -196,16 +157,8 @@ def _answer(service: str, port: int) -> None:
     tracer = provider.get_tracer("shop")
     for number in range(ANSWERS):
         fails = number < FAILING * ANSWERS
-        content = [
-            {
-                "role": "assistant",
-                "parts": [{"type": "text", "content": "No idea." if fails else "80 EUR."}],
-            }
-        ]
-        attributes = {
-            "gen_ai.operation.name": "chat",
-            "gen_ai.output.messages": json.dumps(content),
-        }
+        content = messages("assistant", "No idea." if fails else "80 EUR.")
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": content}
         with tracer.start_as_current_span("chat m-1", attributes=attributes) as span:
             if fails:
                 span.set_status(StatusCode.ERROR)
@@ -217,20 +170,15 @@ def seen_of(collectors: tuple[Collector, Collector], service: str) -> Seen:
     looks.
     """
     _, scores = collectors
-    earlier: list[int] = []
-
-    def settled(collector: Collector) -> bool:
-        events, results = (
-            _events(collector, service),
-            collector.metric("agenteval.evaluation.results", OF_SIDECAR),
-        )
-        counted = sum(_by_label(results, service).values())
-        earlier.append(len(events))
-        return len(events) == counted > 0 and earlier[-20:].count(len(events)) == 20
-
-    scores.wait_for(settled, LIMIT_S)
-    metric = scores.metric("agenteval.evaluation.weight", OF_SIDECAR)
-    return Seen(_events(scores, service), _by_label(metric, service))
+    scores.wait_until_settled(
+        lambda seen: len(_events(seen, service)), looks=20, at_least=1, timeout_s=LIMIT_S
+    )
+    events = _events(scores, service)
+    scores.wait_for(
+        lambda seen: sum(_by_label(seen, "results", service).values()) == len(events), LIMIT_S
+    )
+    assert len(_events(scores, service)) == len(events)
+    return Seen(events, _by_label(scores, "weight", service))
 
 
 OF_SIDECAR = "agenteval-sidecar"
@@ -241,10 +189,11 @@ def _events(collector: Collector, service: str) -> list[dict[str, Any]]:
     return [event for event in events if event[semconv.SERVICE_NAME] == service]
 
 
-def _by_label(metric: Any, service: str) -> dict[str, float]:
-    points = [] if metric is None else metric.points
+def _by_label(collector: Collector, metric: str, service: str) -> dict[str, float]:
+    found = collector.metric(f"agenteval.evaluation.{metric}", OF_SIDECAR)
+    points = [] if found is None else found.points
     return {
-        point.attributes[semconv.SCORE_LABEL]: point.value
+        point.attributes[semconv.SCORE_LABEL]: point.value or 0.0
         for point in points
         if point.attributes[semconv.SERVICE_NAME] == service
     }

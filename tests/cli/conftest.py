@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,13 @@ def cli(
 
 
 @pytest.fixture(autouse=True)
-def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def _bare_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No variable of ours is set, and none that a command sets outlives the test."""
     for name in list(os.environ):
-        if (
-            name.startswith(("AGENTEVAL_", "OTEL_")) and not name.endswith("_BACKENDS")
-        ) or name in _TERMINAL:
+        is_ours = name.startswith(("AGENTEVAL_", "OTEL_")) and not name.endswith("_BACKENDS")
+        if is_ours or name in _TERMINAL:
             monkeypatch.delenv(name)
+    before = set(os.environ)
+    yield
+    for name in os.environ.keys() - before:
+        del os.environ[name]

@@ -39,9 +39,9 @@ def fill(served: Served, most: int = 10_000, **request: Any) -> tuple[set[int], 
     acknowledged: set[int] = set()
     for _ in range(most):
         trace_id = new_trace_id()
-        answer = served.post(trace_request(trace_id, **request))
-        if answer.status != 200:
-            return acknowledged, answer
+        reply = served.post(trace_request(trace_id, **request))
+        if reply.status != 200:
+            return acknowledged, reply
         acknowledged.add(trace_id)
     raise AssertionError("never full")
 
@@ -54,8 +54,8 @@ def test_without_room_clients_are_asked_to_try_again(
     """
     few = settings_with(quiet_s=60, parent_wait_s=60, max_waiting_bytes=MIB)
     with Served(tmp_path, settings=few, endpoint=receiver.endpoint) as served:
-        acknowledged, answer = fill(served, text="x" * 10_000)
-        assert (answer.status, answer.headers["retry-after"]) == (429, "2")
+        acknowledged, refusal = fill(served, text="x" * 10_000)
+        assert (refusal.status, refusal.headers["retry-after"]) == (429, "2")
         code, error = served.export(trace_request(new_trace_id(), text="x" * 10_000))
         assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
         status = status_pb2.Status.FromString(
@@ -100,9 +100,9 @@ def test_records_without_ids_are_rejected_alone(tmp_path: Path) -> None:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
     with Served(tmp_path, settings=QUICK) as served:
-        answer = served.post(trace_request(new_trace_id(), 0, new_trace_id()))
-        response = ExportTraceServiceResponse.FromString(answer.body)
-        assert (answer.status, response.partial_success.rejected_spans) == (200, 1)
+        reply = served.post(trace_request(new_trace_id(), 0, new_trace_id()))
+        response = ExportTraceServiceResponse.FromString(reply.body)
+        assert (reply.status, response.partial_success.rejected_spans) == (200, 1)
         assert served.terminate() == 0
         assert served.outcomes() == {"evaluated": 2}
 
@@ -140,11 +140,11 @@ def test_a_full_disk_refuses_and_loses_nothing(
         with Served(tmp_path, settings=slow, endpoint=receiver.endpoint) as served:
             if mounted:
                 (tmp_path / "disk" / "other").write_bytes(b"x" * MIB)
-            first, answer = fill(served, text="x" * 50_000)
-            assert (answer.status, answer.headers["retry-after"]) == (429, "2")
+            first, refusal = fill(served, text="x" * 50_000)
+            assert (refusal.status, refusal.headers["retry-after"]) == (429, "2")
             if mounted:
                 (tmp_path / "disk" / "other").unlink()
-                second, answer = fill(served, text="x" * 50_000)
+                second, refusal = fill(served, text="x" * 50_000)
                 assert len(second) >= 10
                 assert "journal_failed" in served.told
             served.kill()
@@ -374,8 +374,8 @@ def test_the_receiver_of_scores_may_be_away(
     )
     receiver.reply = receiver.reply._replace(status=503)
     with Served(tmp_path, settings=bounded, endpoint=receiver.endpoint) as served:
-        acknowledged, answer = fill(served, text="x" * 20_000)
-        assert answer.status == 429
+        acknowledged, refusal = fill(served, text="x" * 20_000)
+        assert refusal.status == 429
         assert 1.5 * MIB < size_of(journal) <= 2.1 * MIB
         served.kill()
         for bodies in receiver.bodies.values():

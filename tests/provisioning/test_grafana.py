@@ -1,5 +1,9 @@
-"""Dashboards follow from the settings, and keep the rules of Grafana's linter; exceptions:
-docs/dashboards.md.
+"""Dashboards follow from the settings, and keep the rules of Grafana's linter.
+
+There are four exceptions. *Environment* and *Job* have no *All*, because two services in one rate
+mean nothing. Single values use ``increase(...[$__range])``, because one interval of a scrape has too
+few results. Loki queries select by *Service in Loki*, because Loki has only the stream label
+``service_name``. Panels of errors, losses and exemplars may be empty.
 """
 
 from __future__ import annotations
@@ -249,7 +253,7 @@ COUNTERS += [
 ]
 GAUGES = [item.prometheus_name for item in INSTRUMENTS if item.kind in ("gauge", "up_down_counter")]
 # Single values speak for all that the dashboard shows, rates for the chosen window: argued for in
-# docs/dashboards.md.
+# the docstring of this module.
 WINDOWS = {"$__rate_interval", "$__range", "$window"}
 _STRING = r"(?:\"(?:[^\"\\]|\\.)*\"|`[^`]*`)"
 _SELECTOR = re.compile(rf"([a-z_0-9:$]+)\{{((?:{_STRING}|[^{{}}\"`])*)\}}(\[[^\]]+\])?")
