@@ -292,11 +292,17 @@ def settings_sections() -> str:
             f"[{page.title}](settings/{page.name}.md)",
             page.keys,
             page.sentence,
-            ", ".join(f"[{guide.partition('#')[0]}]({guide})" for guide in page.guides),
+            ", ".join(f"[{_title_of(guide)}]({guide})" for guide in page.guides),
         )
         for page in SETTINGS_PAGES
     ]
     return _lines(("fields", "setting", "what it is for", "guide"), rows)
+
+
+def _title_of(guide: str) -> str:
+    """Return the first heading of a page, without what follows a colon."""
+    first, _, _ = (DOCS / guide.partition("#")[0]).read_text(encoding="utf-8").partition("\n")
+    return first.removeprefix("# ").partition(":")[0]
 
 
 def settings_pages() -> dict[Path, str]:
@@ -326,7 +332,7 @@ def _first_choice(found: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _settings_page(page: SettingsPage) -> str:
-    guides = ", ".join(f"[{guide.partition('#')[0]}](../{guide})" for guide in page.guides)
+    guides = ", ".join(f"[{_title_of(guide)}](../{guide})" for guide in page.guides)
     lines = []
     for section in page.sections:
         if section.title:
@@ -403,13 +409,13 @@ def _place_of_evaluator(name: str, page: SettingsPage) -> str:
 def _guide_to(name: str) -> str:
     """Link to the page in ``evaluators/`` about a type, or to the one with a section about it."""
     if name in names():
-        return f"[{_page_of(name)}](../rubrics/{_page_of(name)})"
+        return f"[{name}](../rubrics/{_page_of(name)})"
     own = DOCS / "evaluators" / f"{_WORDS.sub('-', name).lower()}.md"
     if own.exists():
-        return f"[{own.name}](../evaluators/{own.name})"
+        return f"[{name}](../evaluators/{own.name})"
     for page in sorted((DOCS / "evaluators").glob("*.md")):
         if f"\n## {name}\n" in page.read_text(encoding="utf-8"):
-            return f"[{page.name}](../evaluators/{page.name}#{name.lower()})"
+            return f"[{name}](../evaluators/{page.name}#{name.lower()})"
     raise LookupError(f"no page in docs/evaluators is about {name}")
 
 

@@ -32,11 +32,19 @@ _FIRST = {
 _NOTES = {
     "evaluators": "`**shared_fields` are the fields of `CriterionEvaluator`, or of `Evaluator` where the base is that.",
 }
+_ON_SITE = (".md", ".png", ".svg")
 _LINK = re.compile(r"\]\((?P<path>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
-    """The API's tab at the end of the navigation."""
+    """Add the evaluators' pages to the navigation, and the API's tab at its end."""
+    evaluators = sorted(path.name for path in (Path(config.docs_dir) / "evaluators").glob("*.md"))
+    pages = [
+        f"evaluators/{name}" for name in evaluators if name not in ("README.md", "catalogue.md")
+    ]
+    config.nav.insert(
+        2, {"Evaluators": ["evaluators/README.md", "evaluators/catalogue.md", *pages]}
+    )
     names = [f"agenteval_otel.{package}".rstrip(".") for package in _PACKAGES]
     config.nav.append({"API": [{name: f"api/{name}.md"} for name in names]})
     return config
@@ -92,8 +100,9 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> 
 
     def absolute(link: re.Match[str]) -> str:
         target = (docs / page.file.src_uri).parent.joinpath(link["path"]).resolve()
-        if not target.exists() or (target.is_relative_to(docs) and target.suffix == ".md"):
-            return link[0]  # mkdocs reports what is missing
+        is_on_site = target.is_relative_to(docs) and target.suffix in _ON_SITE
+        if is_on_site or not target.exists():  # mkdocs reports what is missing
+            return link[0]
         kind = "tree" if target.is_dir() else "blob"
         return f"]({config.repo_url}{kind}/main/{target.relative_to(docs.parent)}{link['anchor'] or ''})"
 
