@@ -75,3 +75,19 @@ def test_the_example_of_telemetry_prints_what_stands_below_it(tmp_path: Path) ->
     )
     differs = re.compile(r"(\.ended_at|\.evaluator\.version) = \S+")
     assert differs.sub(r"\1", run_block(program, tmp_path)) == differs.sub(r"\1", printed)
+
+
+def words_of(page: Path) -> int:
+    """How many words a reader reads, without code, generated tables and the bars of tables."""
+    text = page.read_text()
+    text = re.sub(r"<!-- generated: \w+ -->.*?<!-- end of generated -->", "", text, flags=re.DOTALL)
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return len([word for word in text.split() if re.search(r"\w", word)])
+
+
+def test_no_page_is_too_long_to_be_read_at_once() -> None:
+    """A page of prose has at most 1,500 words: what has more answers two questions."""
+    written_whole = ("settings", "rubrics")
+    pages = [path for path in DOCS.rglob("*.md") if path.parent.name not in written_whole]
+    lengths = {str(page.relative_to(DOCS)): words_of(page) for page in pages}
+    assert {name: words for name, words in lengths.items() if words > 1_500} == {}
