@@ -89,7 +89,8 @@ def test_a_short_run_accounts_for_every_call(cli: CommandLine) -> None:
     assert 0 < counts["evaluated"] < 60
     assert counts["evaluated"] + counts["not_sampled"] == 60
     for criterion in CRITERIA:
-        assert re.search(rf"^  {criterion} +\d+ % \(\d+", shown, re.MULTILINE)
+        # Chance decides which calls are sampled: of fewer than 20 units no interval is shown.
+        assert re.search(rf"^  {criterion} +\d+ % \((of )?\d+", shown, re.MULTILINE)
     for text in ("rest: p = 0.50", "Nothing left this process", "agenteval-otel init"):
         assert text in shown
     for content in ("\x1b", "order #", "refund", "Thanks for waiting"):
