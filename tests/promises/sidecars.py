@@ -74,11 +74,13 @@ def points(receiver: Receiver, exports: int = 1) -> Iterator[tuple[str, dict[str
             yield name, {pair.key: pair.value.string_value for pair in point.attributes}, point
 
 
-def counted(receiver: Receiver, metric: str, attributes: Mapping[str, str] = {}) -> int:
-    """The sum of a metric's points that have these attributes."""
+def counted(
+    receiver: Receiver, metric: str, attributes: Mapping[str, str] = {}, exports: int = 1
+) -> int:
+    """The sum of a metric's points that have these attributes, in so many of the newest exports."""
     return sum(
         point.as_int
-        for name, found, point in points(receiver)
+        for name, found, point in points(receiver, exports)
         if name == metric and attributes.items() <= found.items()
     )
 

@@ -72,8 +72,14 @@ def test_the_sidecar_tells_of_itself(tmp_path: Path, receiver: Receiver, promise
     series = list(points(receiver, EXPORTS))
     promise("D3", figure=f"sidecar under load with faults, 3 agents: {len(series)} series")
     assert has_metrics(receiver, *EVER)
-    for outcome in ("read", "refused", "invalid"):
-        assert counted(receiver, "agenteval.spans", {"agenteval.outcome": outcome}) > 0, outcome
+    spans = {
+        found["agenteval.spans.outcome"]: point.as_int
+        for name, found, point in series
+        if name == "agenteval.spans"
+    }
+    assert {"read", "refused", "invalid"} <= set(spans)
+    assert spans["read"] == 300
+    assert spans["invalid"] > 0
     assert len(series) <= ORDINARY
 
 
@@ -97,12 +103,12 @@ def test_the_sidecar_tells_of_its_judges(
         def is_open() -> bool:
             return any(
                 point.as_int or point.as_double
-                for name, _, point in points(receiver)
+                for name, _, point in points(receiver, EXPORTS)
                 if name == "agenteval.judge.breaker"
             )
 
         def is_answered() -> bool:
-            return counted(receiver, CALLS, ANSWERED) == 4
+            return counted(receiver, CALLS, ANSWERED, EXPORTS) == 4
 
         # One after the other: an answer that comes after a failure would keep the breaker closed.
         for count, done in ((4, is_answered), (3, is_open), (3, is_open)):
@@ -112,7 +118,7 @@ def test_the_sidecar_tells_of_its_judges(
         assert served.terminate() == 0
     assert has_metrics(receiver, *OF_JUDGES)
     assert is_answered()
-    assert counted(receiver, CALLS, {"agenteval.outcome": "breaker_open"}) == 3
+    assert counted(receiver, CALLS, {"agenteval.outcome": "breaker_open"}, EXPORTS) == 3
     series = list(points(receiver, EXPORTS))
     (cost,) = [point.as_double for name, _, point in series if name == "agenteval.judge.cost"]
     assert round(cost, 9) == 4 * (400 * 1.0 + 60 * 5.0) / 1e6
