@@ -158,7 +158,9 @@ class ExportSettings(FrozenSettings):
 
 
 class NamesSettings(FrozenSettings):
-    """How many names from outside are told apart, besides those of the settings and of decorators.
+    """Limits how many names from outside have metric series of their own.
+
+    Names of the settings and of decorators always have them.
 
     Attributes:
         max_names: How many names of each kind (agents, services, environments, models, criteria of
@@ -212,7 +214,7 @@ class Settings(SharedFields):
         dispatcher: Where evaluations run.
         load_shedding: When sampling is reduced under load.
         export: What may wait for the receiver of our own exporters.
-        names: How many names from outside are told apart.
+        names: How many names from outside have metric series of their own.
         max_waiting_bytes: Memory limit of all waiting data in this process: captured calls, open
             agent spans, results to be saved, encoded batches.
         breach: When a criterion of an agent counts as below its objective, and as recovered.

@@ -1,7 +1,8 @@
 """Reference: what each outcome, failure and error type means and what to do.
 
-`agenteval-otel explain` prints the texts of explanations.toml, and outcomes.md, failures.md and
-error-types.md of `docs/reference/` are generated from them. No module that runs in the host imports this one.
+`agenteval-otel explain` prints the texts of explanations.toml. The pages outcomes.md, failures.md
+and error-types.md of `docs/reference/` are generated from them. No module that runs in the host
+imports this one.
 """
 
 from __future__ import annotations
