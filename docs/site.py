@@ -8,14 +8,61 @@ import importlib
 import inspect
 import re
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from mkdocs.structure.files import File, Files
 
-_PACKAGES = (
-    "", "capture", "components", "embedders", "evaluators", "ground_truth", "judges", "redaction", "sampling",
-    "storage", "testing",
+
+class _Page(NamedTuple):
+    """A page of the API.
+
+    Attributes:
+        title: In the navigation.
+        package: Its names are those of this package below `agenteval_otel`. Empty: of itself.
+        modules: Of these, the names that such modules define. Empty: those that no other page of
+            the package has.
+    """
+
+    title: str
+    package: str
+    modules: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Return where the page is, below the documents."""
+        return f"api/{self.title.replace(': ', '-').replace(' ', '-')}.md"
+
+    @property
+    def module(self) -> str:
+        return f"agenteval_otel.{self.package}".rstrip(".")
+
+
+_PAGES = (
+    _Page(
+        "agenteval_otel",
+        "",
+        (
+            "agenteval_otel.config.process",
+            "agenteval_otel.config.erasure",
+            "agenteval_otel.instrumentation",
+        ),
+    ),
+    _Page("agenteval_otel: offline", "", ("agenteval_otel.offline",)),
+    _Page("agenteval_otel: settings and results", ""),
+    _Page("evaluators", "evaluators"),
+    _Page("evaluators: judged", "evaluators", ("agenteval_otel.evaluators.llm_judge",)),
+    _Page(
+        "evaluators: tools and conversations",
+        "evaluators",
+        ("agenteval_otel.evaluators.tools", "agenteval_otel.evaluators.conversation"),
+    ),
+    *(
+        _Page(package, package)
+        for package in (
+            "judges", "sampling", "storage", "capture", "components", "embedders", "ground_truth", "redaction",
+            "testing",
+        )
+    ),
 )  # fmt: skip
 _FIRST = {
     "": (
@@ -45,41 +92,59 @@ def on_config(config: Any) -> Any:
     config.nav.insert(
         2, {"Evaluators": ["evaluators/README.md", "evaluators/catalogue.md", *pages]}
     )
-    names = [f"agenteval_otel.{package}".rstrip(".") for package in _PACKAGES]
-    config.nav.append({"API": [{name: f"api/{name}.md"} for name in names]})
+    config.nav.append({"API": [{page.title: page.path} for page in _PAGES]})
     return config
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """A page for each public package, its names from where they are defined: packages load them
-    late.
-    """
-    for package in _PACKAGES:
-        name = f"agenteval_otel.{package}".rstrip(".")
-        files.append(File.generated(config, f"api/{name}.md", content=_api_page(package, name)))
+    """Add the pages of the API. A name is shown from where it is defined: packages load them late."""
+    for page in _PAGES:
+        files.append(File.generated(config, page.path, content=_api_page(page)))
     return files
 
 
-def _api_page(package: str, name: str) -> str:
-    module = importlib.import_module(name)
+def _api_page(page: _Page) -> str:
+    package = importlib.import_module(page.module)
     rows = ["| name | what it is or does |", "|---|---|"]
     parts = []
-    for item in _in_order(package, module):
-        value = getattr(module, item)
-        home = getattr(value, "__module__", "")
-        path = f"{home if home.startswith('agenteval_otel') else name}.{item}"
-        rows.append(f"| [`{item}`](#{path}) | {_first_sentence(value)} |")
+    for name in _names_of(page):
+        value = getattr(package, name)
+        path = f"{_home_of(value, package.__name__)}.{name}"
+        rows.append(f"| [`{name}`](#{path}) | {_first_sentence(value)} |")
         parts.append(f"::: {path}")
-    about = _marked_as_markdown((module.__doc__ or "").partition("\n\n")[0])
-    notes = [_NOTES[package]] if package in _NOTES else []
-    return "\n\n".join([f"# {name}", about, *notes, "\n".join(rows), *parts])
+    about = _marked_as_markdown((package.__doc__ or "").partition("\n\n")[0])
+    notes = [_NOTES[page.package]] if page.package in _NOTES else []
+    imported = f"Import these names from `{page.module}`."
+    return "\n\n".join([f"# {page.title}", about, imported, *notes, "\n".join(rows), *parts])
 
 
-def _in_order(package: str, module: ModuleType) -> list[str]:
-    """Return a package's names: those of `_FIRST`, then functions, then classes."""
-    first = _FIRST.get(package, ())
-    others = [name for name in module.__all__ if name not in first]
-    return [*first, *sorted(others, key=lambda name: isinstance(getattr(module, name), type))]
+def _names_of(page: _Page) -> list[str]:
+    """Return the names on a page: those of `_FIRST`, then functions, then classes."""
+    package = importlib.import_module(page.module)
+    first = _FIRST.get(page.package, ())
+    others = [name for name in package.__all__ if name not in first]
+    others.sort(key=lambda name: isinstance(getattr(package, name), type))
+    shown = []
+    for name in (*first, *others):
+        home = _home_of(getattr(package, name), page.module)
+        if _page_of(page.package, home) is page:
+            shown.append(name)
+    return shown
+
+
+def _page_of(package: str, home: str) -> _Page:
+    """Return the page of what this module defines: one that names the module, else the one for the rest."""
+    pages = [page for page in _PAGES if page.package == package]
+    for page in pages:
+        if page.modules and home.startswith(page.modules):
+            return page
+    return next(page for page in pages if not page.modules)
+
+
+def _home_of(value: object, package: str) -> str:
+    """Return the module that defines a name of a package."""
+    home = getattr(value, "__module__", "")
+    return home if home.startswith("agenteval_otel") else package
 
 
 def _first_sentence(value: object) -> str:
@@ -93,9 +158,7 @@ def _marked_as_markdown(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Files) -> str:
-    """The page with links to the repository where their target lies outside of the documents, or is
-    a folder.
-    """
+    """Return the page, whose links lead to the repository where a target is not on the site."""
     docs = Path(config.docs_dir)
 
     def absolute(link: re.Match[str]) -> str:
