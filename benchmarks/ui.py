@@ -88,8 +88,8 @@ def _pages(size: Size) -> Numbers:
     from agenteval_otel.components.database.target import Target
     from agenteval_otel.storage.read import database_of
     from agenteval_otel.ui.app import Pages, UiSettings
-    from agenteval_otel.ui.assets import HERE, VENDOR
     from agenteval_otel.ui.columns import ResultColumns
+    from agenteval_otel.ui.report import HERE
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "results.db")
@@ -119,7 +119,7 @@ def _pages(size: Size) -> Numbers:
                 times.append(_seconds(ask))
             numbers[name] = sorted(times)[1] * 1e3
             largest = max(largest, len(gzip.compress(ask().encode())))
-        loaded = [*VENDOR.glob("*.js"), *VENDOR.glob("*.css"), *(HERE / "static").iterdir()]
+        loaded = [*(HERE / "static").iterdir()]
         numbers["page"] = (
             largest + sum(len(gzip.compress(file.read_bytes())) for file in loaded)
         ) / 1e3

@@ -79,7 +79,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     check_extra()
     from agenteval_otel.ui.app import UiSettings
-    from agenteval_otel.ui.assets import check_assets
     from agenteval_otel.ui.columns import ResultColumns
     from agenteval_otel.ui.serve import prepare
 
@@ -92,7 +91,6 @@ def run(arguments: argparse.Namespace) -> int:
             "answers, AGENTEVAL_STORAGE=sqlite one with those of your application",
             path="PLACE",
         )
-    check_assets()
     made = [] if database is None else prepare(database)
     if made:
         say(f"indices    made: {', '.join(made)}")
@@ -172,7 +170,6 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
     from agenteval_otel.storage import SqlStorageProvider
     from agenteval_otel.ui.access import Access
     from agenteval_otel.ui.app import Pages, UiSettings, application
-    from agenteval_otel.ui.assets import check_assets
     from agenteval_otel.ui.columns import ResultColumns
     from agenteval_otel.ui.serve import listener, prepare, serve_beside
 
@@ -180,7 +177,6 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
     if not databases:
         wrong = "the pages show what is stored in a database, and the settings name none: add storage: sqlite"
         raise ConfigurationError(wrong, path="--ui")
-    check_assets()
     listening = listener(port, "--ui")
     prepare(databases[0])
     place = database_of(databases[0])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import math
 import re
 import threading
@@ -32,11 +31,11 @@ from agenteval_otel.offline.reports.label_shifts import shift_sentences
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui import views
 from agenteval_otel.ui.access import Access
-from agenteval_otel.ui.assets import HERE, VENDOR
+from agenteval_otel.ui.charts import bar_chart, line_chart, spark_chart
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
 from agenteval_otel.ui.health import Metrics, sections
 from agenteval_otel.ui.labels import ORDERS, Labels, record
-from agenteval_otel.ui.report import single_file
+from agenteval_otel.ui.report import HERE, single_file
 from agenteval_otel.ui.runs import Runs
 from agenteval_otel.ui.text import brief, shown, visible
 
@@ -118,7 +117,6 @@ class Pages:
             "percent": partial(percent, digits=1),
             "moment": views.moment_text,
             "points": views.points,
-            "json": _compact,
             "count": lambda count, word: count_of(count, word),
         }
         self._templates.globals |= {
@@ -130,6 +128,9 @@ class Pages:
             "outcomes": _OUTCOMES,
             "outcome_of": views.outcome_of,
             "with_interval": with_interval,
+            "line_chart": line_chart,
+            "spark_chart": spark_chart,
+            "bar_chart": bar_chart,
         }
 
     def __repr__(self) -> str:
@@ -471,7 +472,6 @@ def application(pages: Pages) -> Any:
     routes.append(Route("/export/{page:str}.html", partial(_export, pages)))
     routes.append(Route("/label", partial(_post_label, pages), methods=["POST"]))
     routes.append(Mount("/static", StaticFiles(directory=HERE / "static")))
-    routes.append(Mount("/vendor", StaticFiles(directory=VENDOR)))
     handlers: dict[Any, Any] = {
         _NotFound: lambda _, error: _message(pages, f"Not here: {error}.", 404),
         404: lambda *_: _message(pages, "There is no such page.", 404),
@@ -486,7 +486,7 @@ def _page(pages: Pages, view: Callable[[Mapping[str, str]], str], request: Reque
     query = request.query_params
     with pages.lock:
         pages.columns.refresh()
-        if request.headers.get("hx-request") and query.get("seen") == str(pages.columns.version):
+        if request.headers.get("x-update") and query.get("seen") == str(pages.columns.version):
             return Response(status_code=204)  # nothing is new: the page stays as it is
         return _html(view(query))
 
@@ -575,10 +575,6 @@ def _url(path: str, *, window: views.Window | None = None, **query: Any) -> str:
         query = {"window": window.length, "time": by, **query}
     kept = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(kept)}" if kept else path
-
-
-def _compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
 
 
 def _cell(value: object) -> Any:

@@ -1,6 +1,6 @@
 """A page as one file that needs nothing else.
 
-Its scripts and styles are in the file, each allowed by its hash.
+Its styles are in the file, allowed by their hash. It has no script.
 """
 
 from __future__ import annotations
@@ -8,40 +8,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from pathlib import Path
 from typing import Final
 
-from agenteval_otel.ui.assets import HERE, VENDOR
-
-_LINK: Final = re.compile(r'<link rel="stylesheet" href="/(static|vendor)/([\w.]+)">')
-_SCRIPT: Final = re.compile(r'<script src="/(static|vendor)/([\w.]+)" defer></script>')
+HERE: Final = Path(__file__).resolve().parent
+_LINK: Final = re.compile(r'<link rel="stylesheet" href="/static/([\w.]+)">')
 _HEAD: Final = "<head>"
 
 
 def single_file(page: str) -> str:
-    """Return the page with what it links to.
+    """Return the page with the styles that it links to.
 
-    Opened from disk, the page runs only these scripts and sends no requests.
+    Opened from disk, the page runs no script and sends no requests.
     """
-    hashes: dict[str, list[str]] = {"script": [], "style": []}
-    scripts: list[str] = []
-
-    def content(match: re.Match[str], kind: str) -> str:
-        folder = VENDOR if match[1] == "vendor" else HERE / "static"
-        text = (folder / match[2]).read_text(encoding="utf-8")
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        hashes[kind].append(f"'sha256-{digest}'")
-        return text
+    hashes: list[str] = []
 
     def style(match: re.Match[str]) -> str:
-        return f"<style>{content(match, 'style')}</style>"
+        text = (HERE / "static" / match[1]).read_text(encoding="utf-8")
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        hashes.append(f"'sha256-{digest}'")
+        return f"<style>{text}</style>"
 
-    def script(match: re.Match[str]) -> str:
-        scripts.append(f"<script>{content(match, 'script')}</script>")
-        return ""
-
-    page = _SCRIPT.sub(script, _LINK.sub(style, page))
-    rules = " ".join(f"{kind}-src {' '.join(values)};" for kind, values in hashes.items())
-    policy = f'<meta http-equiv="content-security-policy" content="default-src \'none\'; img-src data:; {rules}">'
-    # The scripts stand at the end: within the page `defer` has no effect.
-    page = page.replace(_HEAD, f"{_HEAD}{policy}", 1)
-    return page.replace("</body>", f"{''.join(scripts)}</body>", 1)
+    page = _LINK.sub(style, page)
+    rules = f"default-src 'none'; style-src {' '.join(hashes)}"
+    policy = f'<meta http-equiv="content-security-policy" content="{rules}">'
+    return page.replace(_HEAD, f"{_HEAD}{policy}", 1)

@@ -175,6 +175,8 @@ PROGRAMS: tuple[Program, ...] = (
     # Applications that know nothing of this package, for the sidecar.
     python_program("openllmetry", version="0.62.4"),
     node_program("vercel-ai", version="6.0.326", package="ai"),
+    # What looks for mistakes of accessibility in the pages.
+    node_program("axe-core", version="4.14.1", package="axe-core"),
     # Where scores go too: 360 MB and 640 MB.
     python_program("mlflow", version="3.17.2"),
     python_program("phoenix", version="20.26.1"),

@@ -10,40 +10,13 @@ import pytest
 from starlette.testclient import TestClient
 
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.ui import assets
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.app import Pages, UiSettings, application
 from agenteval_otel.ui.columns import ResultColumns
 from tests.ui.stored import store
 
 PORT = 8629
-_IS_FETCHED = (assets.VENDOR / "uplot.js").is_file()
 Open = Callable[..., TestClient]
-
-
-@pytest.fixture(autouse=True)
-def _vendor(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """In a clone without the fetched scripts the pages are the same; the browser's tests fetch
-    them.
-    """
-    if not assets.VENDOR.is_dir():
-        folder = tmp_path_factory.mktemp("vendor")
-        for asset in assets.pinned().values():
-            for name in asset["files"].values():
-                (folder / name).write_text("/* stands for a fetched script */")
-        for module in (
-            "agenteval_otel.ui.assets",
-            "agenteval_otel.ui.app",
-            "agenteval_otel.ui.report",
-        ):
-            monkeypatch.setattr(f"{module}.VENDOR", folder)
-
-
-@pytest.fixture(scope="session")
-def fetched_scripts() -> None:
-    """For tests that start the program itself, which refuses to serve pages without them."""
-    if not _IS_FETCHED:
-        pytest.skip(f"needs the scripts of the pages: {assets.COMMAND}")
 
 
 @pytest.fixture

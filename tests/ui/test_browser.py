@@ -5,6 +5,7 @@ keys, what is new.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from agenteval_otel.ui import assets
 from agenteval_otel.ui.labels import Labels
+from tests.backends.fixtures import require
 from tests.docs.generator import load_script
 from tests.promises.test_b14_pages import HOSTILE, everywhere
 from tests.ui.served import served
@@ -22,11 +23,6 @@ from tests.ui.stored import answer, columns_of, score, store, traffic, write_run
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
-AXE = {
-    "version": "4.14.1",
-    "files": {"axe.min.js": "axe.js"},
-    "integrity": "sha512-FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ==",
-}
 Serve = Callable[..., str]
 PAGES = (
     "/",
@@ -56,8 +52,6 @@ def _browser() -> Iterator[Any]:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         missing("needs Chromium: apt-get install chromium")
-    if not (assets.VENDOR / "uplot.js").is_file():
-        missing(f"needs the scripts of the pages: {assets.COMMAND}")
     api = pytest.importorskip("playwright.sync_api")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -67,9 +61,7 @@ def _browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def axe() -> str:
-    if shutil.which("npm") is None:
-        missing("needs npm, for axe-core")
-    return assets.package_files("axe-core", AXE)["axe.min.js"].decode()
+    return require("axe-core").with_name("axe.min.js").read_text()
 
 
 @pytest.fixture
@@ -127,9 +119,9 @@ def test_every_page_is_whole_in_both_themes(
         for path in PAGES:
             page.goto(base + path)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-            assert (
-                page.locator("[data-chart]").count() == page.locator("[data-chart] canvas").count()
-            ), path
+            lines = page.locator(".chart .lines .trend:not(.filling)")
+            drawn = [lines.nth(number).bounding_box() for number in range(lines.count())]
+            assert all(box["width"] > 40 for box in drawn), path
             page.evaluate(axe)
             assert page.evaluate(_RUN_AXE) == [], f"{path} {scheme}"
         page.goto(f"{base}/criterion?name=helpfulness")
@@ -142,28 +134,28 @@ def test_every_page_is_whole_in_both_themes(
 def test_a_step_that_is_not_over_is_dashed_and_says_so(
     serve: Serve, visit: Any, tmp_path: Path
 ) -> None:
-    """The line to it is dashed, its point is hollow, and the legend names its value where the pointer
-    is on it. The line before it ends.
-    """
+    """The line to it is dashed, its point is hollow, and the pointer shows the figures of each step."""
     store(tmp_path / "a.db", [*traffic(), answer(score(), number=300)])  # the last one is of now
     address = serve(tmp_path / "a.db")
     page = visit(address)
     page.goto(f"{address.split('/?')[0]}/criterion?name=helpfulness")
-    series, line, filling = page.evaluate("""() => {
-        const chart = charts.get(document.querySelector(".chart.line"));
-        const dashed = chart.series.findIndex((item) => item.label === "still filling");
-        return [chart.series[dashed].dash, chart.data[1].at(-1), chart.data[dashed].at(-1)];
-    }""")
-    assert series, "dashed"
-    assert line is None
-    assert filling is not None
-    plot = page.locator(".chart.line .u-over")
-    box = plot.bounding_box()
-    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + box["height"] / 2)
-    legend = page.locator(".chart.line .u-legend")
-    assert f"still filling{100 * filling:.1f} %" in " ".join(legend.inner_text().split())
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    assert "still filling\N{EN DASH}" in " ".join(legend.inner_text().split())
+    line, filling = (
+        page.evaluate("""() => [".trend:not(.filling)", ".trend.filling"].map((name) => {
+        const drawn = document.querySelector(`.chart.line .lines ${name}`);
+        return getComputedStyle(drawn).strokeDasharray;
+    })""")
+    )
+    assert line == "none"
+    assert filling == "3px, 4px"
+    assert page.locator(".chart.line .dot.hollow").count() == 1
+    plot = page.locator(".chart.line .lines").bounding_box()
+    at = plot["x"] + plot["width"] - 2, plot["y"] + plot["height"] / 2
+    words = page.evaluate(
+        """([x, y]) => document.elementFromPoint(x, y).closest(".step").textContent.trim()""", at
+    )
+    assert re.fullmatch(
+        r"from .* UTC: [\d.]+ % \([\d.]+ to [\d.]+\), answers: \d+, still filling", words
+    ), words
 
 
 def test_runs_are_looked_at_side_by_side(
@@ -226,7 +218,7 @@ def test_new_results_appear_by_themselves(serve: Serve, visit: Any, tmp_path: Pa
     page.wait_for_selector("text=helpfulness")
     store(path, [answer(score("new_criterion"), number=1)])
     page.wait_for_selector("text=new_criterion")
-    page.wait_for_selector("#live canvas >> nth=1", state="attached")
+    page.wait_for_selector("#live .chart >> nth=1", state="attached")
     page.check("#pause")
     store(path, [answer(score("unseen"), number=2)])
     page.wait_for_timeout(3_000)
@@ -273,7 +265,7 @@ def test_the_pictures_of_the_documents_can_be_made(browser: Any, tmp_path: Path)
 
 
 def test_a_report_opens_from_disk(serve: Serve, visit: Any, tmp_path: Path) -> None:
-    """One file draws its charts and asks for nothing else."""
+    """One file has its charts and asks for nothing else."""
     store(tmp_path / "a.db", traffic(60))
     address = serve(tmp_path / "a.db")
     page = visit(address)
@@ -285,6 +277,6 @@ def test_a_report_opens_from_disk(serve: Serve, visit: Any, tmp_path: Path) -> N
     page = visit("about:blank")
     page.on("request", lambda request: requests.append(request.url))
     page.goto(report.as_uri())
-    page.wait_for_selector("[data-chart] canvas", state="attached")
+    page.wait_for_selector(".chart .lines", state="attached")
     assert page.locator("text=helpfulness").count() > 0
     assert requests == [report.as_uri()]

@@ -19,7 +19,6 @@ from agenteval_otel import cli
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.ui import assets
 from agenteval_otel.ui.serve import opened, prepare
 from agenteval_otel.ui.text import MAX_SHOWN, brief, shown, visible
 from tests.storage.samples import change
@@ -270,7 +269,7 @@ def test_nothing_is_shown_without_the_token(open_pages: Open) -> None:
 def test_a_page_is_not_sent_again_while_nothing_is_new(open_pages: Open, tmp_path: Path) -> None:
     """A request for what changed gets no content until a result is stored."""
     client = open_pages([answer(score())])
-    asks = {"hx-request": "true"}
+    asks = {"x-update": "true"}
     seen = client.pages.columns.version  # type: ignore[attr-defined]
     assert client.get(f"/?seen={seen}", headers=asks).status_code == 204
     store(tmp_path / "results.db", [answer(score("tone"), number=1)])
@@ -297,15 +296,17 @@ def test_tables_can_be_taken_away(open_pages: Open) -> None:
 
 
 def test_a_view_is_one_file_that_reaches_nothing(open_pages: Open) -> None:
-    """Its scripts are within and allowed by their hashes; no address of the server is left."""
+    """It has no script, its styles are within and allowed by their hash; no address of the server is
+    left.
+    """
     client = open_pages(traffic(30))
     for page in ("overview.html", "criterion.html?name=tone", "compare.html?by=prompt_version"):
         text = client.get(f"/export/{page}").text
         structure = Structure(text)
-        assert "script" in structure.tags
-        assert not [
-            tag for tag in structure.tags if tag.startswith(("script src", "link", "form"))
-        ], page
+        assert {"style", "svg"} <= {tag.split()[0] for tag in structure.tags}
+        assert not [tag for tag in structure.tags if tag.startswith(("script", "link", "form"))], (
+            page
+        )
         assert "sha256-" in text
         assert client.pages.access.csrf not in text  # type: ignore[attr-defined]
 
@@ -335,33 +336,17 @@ def test_nothing_is_created_in_another_database(tmp_path: Path) -> None:
     assert (tmp_path / "new.db").is_file()
 
 
-def test_the_command_exports_and_names_what_is_missing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_the_command_exports_and_refuses_a_wrong_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One HTML file without a server; without the fetched scripts the command that fetches them."""
+    """One HTML file without a server; a wrong address of traces is refused."""
     path = tmp_path / "results.db"
     store(path, traffic(9))
-    if (assets.VENDOR / "uplot.js").is_file():
-        assert cli.main(["ui", str(path), "--export", str(tmp_path / "report.html")]) == 0
-        assert "helpfulness" in (tmp_path / "report.html").read_text()
+    assert cli.main(["ui", str(path), "--export", str(tmp_path / "report.html")]) == 0
+    assert "helpfulness" in (tmp_path / "report.html").read_text()
+    capsys.readouterr()
     assert cli.main(["ui", str(path), "--trace-url", "{nothing}"]) == 2
-    monkeypatch.setattr(assets, "VENDOR", tmp_path / "none")
-    assert cli.main(["ui", str(path)]) == 2
-    assert "python -m agenteval_otel.ui.assets" in capsys.readouterr().err
-
-
-def test_a_package_that_is_another_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """npm gives it, its hash is not the pinned one, and nothing of it is kept."""
-    npm = tmp_path / "bin" / "npm"
-    npm.parent.mkdir()
-    npm.write_text("#!/bin/sh\necho other > other.tgz\n")
-    npm.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{npm.parent}:/usr/bin:/bin")
-    with pytest.raises(ConfigurationError, match="another package than"):
-        assets.fetch(tmp_path / "vendor")
-    assert list((tmp_path / "vendor").iterdir()) == []
+    assert "{trace_id}" in capsys.readouterr().err
 
 
 def test_invisible_characters_are_shown() -> None:

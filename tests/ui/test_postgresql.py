@@ -24,7 +24,7 @@ from tests.ui.stored import columns_of, store, traffic
 
 __all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture"]
 
-pytestmark = [pytest.mark.backend, pytest.mark.slow, pytest.mark.usefixtures("fetched_scripts")]
+pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 
 def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ WORDS = {
     "not significant": "no clear change",
     "evaluator changed": "evaluator changed",
 }
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fetched_scripts")]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def client(files: list[Path], fetched_scripts: None) -> Iterator[httpx.Client]:
+def client(files: list[Path]) -> Iterator[httpx.Client]:
     """A client of the pages over both."""
     with served(*files) as address, client_of(address) as made:
         assert urlsplit(address).path == "/compare", "several files open the comparison"

@@ -20,7 +20,6 @@ STORED = f"{SETTINGS}storage: sqlite\nsidecar: {{quiet_s: 0.1}}\n"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fetched_scripts")
 def test_the_pages_of_a_sidecar_show_answers_and_its_health(tmp_path: Path) -> None:
     """An answer that came as spans is on the overview; its call and the queue are on the health
     page.
@@ -48,7 +47,6 @@ def test_the_pages_of_a_sidecar_show_answers_and_its_health(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fetched_scripts")
 def test_an_offline_run_is_opened(tmp_path: Path) -> None:
     """After its table `evaluate --open` serves the results, until it is interrupted."""
     (tmp_path / "s.yaml").write_text(SETTINGS)
