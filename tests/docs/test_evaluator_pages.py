@@ -46,14 +46,16 @@ CATALOGUE = sorted(
 )
 EVERYBODYS = set(CriterionEvaluator.model_fields)
 SECTIONS = [
+    "Example",
     "What it measures",
+    "Options",
     "How it works",
     "What it needs",
     "Cost",
-    "Options",
-    "Example",
     "Weaknesses",
 ]
+FAMILY_SECTIONS = {"Example", "What they measure", "What they need", "Cost"}
+"""Sections of a page of several evaluators, beside one for each of them."""
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _NAMED = re.compile(r"`([^`]+)`")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -65,16 +67,29 @@ CATALOGUE_PAGE = (FOLDER / "catalogue.md").read_text()
 pages = pytest.mark.parametrize("name", BUILT_IN)
 
 
+_INTRODUCTION = re.compile(r"\s*<!-- index: .+ -->\n\n`?(?:\S.*\n)+\s*")
+"""The row of the index, and one paragraph."""
+_STEPS = re.compile(r"^1\. .+\n(?:   .+\n)*2\. ", re.MULTILINE)
+"""A numbered list of at least two steps."""
+_EXAMPLE = re.compile(r"\s*```python\n.*?^```\n.*?^```yaml\n.*?^```\n", re.DOTALL | re.MULTILINE)
+"""A block of Python before all else, and one of YAML after it."""
+
+
 def page_of(name: str) -> Path:
     return FOLDER / f"{_WORDS.sub('-', name).lower()}.md"
 
 
-def sections_of(name: str) -> dict[str, str]:
-    """The page's sections by their heading; what stands before the first of them under the page's
-    title.
+def sections_in(page: str) -> dict[str, str]:
+    """Return the page's sections by their heading.
+
+    What stands before the first of them has the page's title.
     """
-    parts = re.split(r"^#{1,2} (.+)$", page_of(name).read_text(), flags=re.MULTILINE)
+    parts = re.split(r"^#{1,2} (.+)$", page, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def sections_of(name: str) -> dict[str, str]:
+    return sections_in(page_of(name).read_text())
 
 
 def first_table(section: str) -> list[list[str]]:
@@ -112,25 +127,51 @@ def assert_defaults(options: list[tuple[str, str]], fields: dict[str, FieldInfo]
             )
 
 
-@pages
-def test_a_page_has_the_sections_of_all_pages_and_a_row_in_the_index(name: str) -> None:
-    """The row has a word in every column, and the times that the page names."""
-    sections = sections_of(name)
-    assert list(sections) == [name, *SECTIONS]
-    assert all(text.strip() for text in sections.values())
-    assert "```mermaid\nflowchart" in sections["How it works"]
-    assert "```python" in sections["Example"]
-    assert "execution" in sections["What it needs"].lower() or name == "Suite"
-    start = f"| [{name}]({page_of(name).name}) "
+def assert_indexed(title: str, page: Path, cost: str) -> None:
+    """The page's row in the index has a word in every column, and times that the page names."""
+    start = f"| [{title}]({page.name}) "
     (row,) = [
         line for line in (FOLDER / "README.md").read_text().splitlines() if line.startswith(start)
     ]
     cells = [cell.strip() for cell in row[1:-1].split("|")]
     assert all(cells)
     times = _NUMBER.findall(cells[5] + " " + cells[6])
-    assert set(times) <= set(_NUMBER.findall(sections["Cost"])), (
-        "the index has other times than the page"
-    )
+    assert set(times) <= set(_NUMBER.findall(cost)), "the index has other times than the page"
+
+
+@pages
+def test_a_page_has_the_sections_of_all_pages_and_a_row_in_the_index(name: str) -> None:
+    """It begins with a sentence and the example, and tells what the evaluator does in steps."""
+    sections = sections_of(name)
+    assert list(sections) == [name, *SECTIONS]
+    assert all(text.strip() for text in sections.values())
+    assert _INTRODUCTION.fullmatch(sections[name])
+    assert _EXAMPLE.match(sections["Example"])
+    assert _STEPS.search(sections["How it works"])
+    assert "execution" in sections["What it needs"].lower() or name == "Suite"
+    assert_indexed(name, page_of(name), sections["Cost"])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_page_of_several_begins_with_the_example_and_has_a_row_in_the_index(family: str) -> None:
+    page = FOLDER / f"{family}.md"
+    sections = sections_in(page.read_text())
+    title, first, *_ = sections
+    assert first == "Example"
+    assert {*FAMILY_SECTIONS, *FAMILIES[family]} <= set(sections)
+    assert all(text.strip() for text in sections.values())
+    assert _INTRODUCTION.fullmatch(sections[title])
+    assert _EXAMPLE.match(sections["Example"])
+    assert "execution" in sections["What they need"].lower()
+    assert_indexed(title, page, sections["Cost"])
+
+
+def test_no_diagram_is_code() -> None:
+    """The site loads no script from elsewhere, so a block of mermaid would be shown as code."""
+    pages_with_diagrams = [
+        path.name for path in FOLDER.parent.rglob("*.md") if "```mermaid" in path.read_text()
+    ]
+    assert pages_with_diagrams == []
 
 
 @pages
@@ -167,21 +208,19 @@ def test_the_settings_of_a_page_load(
 
 @pytest.mark.parametrize("name", IN_FAMILIES)
 def test_an_evaluator_on_a_page_of_several_has_its_section(name: str) -> None:
-    """With all of its options and no others, its weaknesses, and settings that load; the page is in
-    the index.
-    """
+    """With its steps, all of its options and no others, its weaknesses, and settings that load."""
     page = (FOLDER / f"{IN_FAMILIES[name]}.md").read_text()
-    section = page.split(f"\n## {name}\n")[1].split("\n## ")[0]
+    section = sections_in(page)[name]
     kind = Evaluator.registry[name]
     options = options_of(section)
     own = {field for field in kind.model_fields if field not in EVERYBODYS}
     assert {option for option, _ in options} >= own
     assert {option for option, _ in options} <= set(kind.model_fields)
     assert_defaults(options, kind.model_fields)
+    assert _STEPS.search(section)
     assert "**Weaknesses.**" in section
     (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert name in [resolve(Evaluator, entry).type for entry in yaml.safe_load(block)["evaluators"]]
-    assert f"]({IN_FAMILIES[name]}.md) | " in (FOLDER / "README.md").read_text()
 
 
 def test_there_is_no_page_without_an_evaluator() -> None:
