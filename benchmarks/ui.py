@@ -106,6 +106,10 @@ def _pages(size: Size) -> Numbers:
         asks: dict[str, Any] = {
             "overview": lambda: pages.overview({}),
             "criterion": lambda: pages.criterion({"name": "criterion 1"}),
+            "answers": lambda: pages.answers({"criterion": "criterion 1", "outcome": "fail"}),
+            "answers, the lowest, page 500": lambda: pages.answers(
+                {"agent": "agent 1", "order": "lowest", "page": "500"}
+            ),
             "answer": lambda: pages.answer(key),
             "conversation": lambda: pages.conversation({"id": "conversation 7"}),
             "label": lambda: pages.label({"criterion": "criterion 1"}),
@@ -176,6 +180,8 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
     goals = {
         "overview": 500,
         "criterion": 800,
+        "answers": 300,
+        "answers, the lowest, page 500": 300,
         "answer": 100,
         "conversation": 100,
         "label": 800,

@@ -42,7 +42,8 @@ IMAGES = ROOT / "docs" / "images"
 WORDS = IMAGES / "ui-pages.txt"
 THEMES = ("light", "dark")
 PAGES = {
-    "overview": "/", "criterion": "/criterion?name=next_step", "answer": "/answer/{answer}",
+    "overview": "/", "criterion": "/criterion?name=next_step", "answers": "/answers?criterion=next_step&outcome=fail",
+    "answer": "/answer/{answer}",
     "conversation": "/conversation?id={conversation}", "label": "/label?criterion=next_step&order=lowest",
     "compare": "/compare?by=prompt_version", "runs": "/compare?by=run", "health": "/health",
 }  # fmt: skip

@@ -29,7 +29,7 @@ from agenteval_otel.errors import AgentEvalError, ConfigurationError, StorageErr
 from agenteval_otel.offline.reports.figures import count_of, percent, with_interval
 from agenteval_otel.offline.reports.label_shifts import shift_sentences
 from agenteval_otel.storage.places import Place
-from agenteval_otel.ui import views
+from agenteval_otel.ui import answer_list, views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.charts import bar_chart, line_chart, spark_chart
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
@@ -43,6 +43,7 @@ _MAX_FORM: Final = 64 * 1024
 _WORST: Final = 20
 _MOST_SIDES: Final = 200
 _MOST_ROWS: Final = 100_000
+_MOST_ANSWERS: Final = 10_000
 _ROWS_AT_ONCE: Final = 2_000
 _MAX_COMMENT: Final = 4_096
 # Many spreadsheets split a line at `;`, tabs or bars, and then a formula may begin in mid-text. Of a
@@ -131,6 +132,8 @@ class Pages:
             "line_chart": line_chart,
             "spark_chart": spark_chart,
             "bar_chart": bar_chart,
+            "outcomes_of_answers": answer_list.OUTCOMES,
+            "orders_of_answers": answer_list.ORDERS,
         }
 
     def __repr__(self) -> str:
@@ -207,6 +210,33 @@ class Pages:
         return self.render(
             "answer.html", key=evaluation_id, evaluation=evaluation, others=others, trace=trace
         )
+
+    def answers(self, query: Mapping[str, str]) -> str:
+        wanted = self._wanted(query)
+        rows = answer_list.find(self.columns, wanted)
+        page = answer_list.page_of(rows, wanted.page)
+        moments = answer_list.moments_of(self.columns, page, wanted.window.by)
+        return self.render(
+            "answers.html",
+            wanted=wanted,
+            address=wanted.address,
+            chosen=lambda name: wanted.names.get(name, ""),
+            choices=self._choices(),
+            count=len(rows),
+            pages=answer_list.pages_of(rows),
+            answers=list(answer_list.listed(self.settings.place, moments)),
+        )
+
+    def _wanted(self, query: Mapping[str, str]) -> answer_list.ListQuery:
+        return answer_list.ListQuery.read(query, _window(query), self.dimensions)
+
+    def _choices(self) -> dict[str, list[str]]:
+        """Return by what answers are chosen, with the names there are, at most 200 each."""
+        choices = {}
+        for column in ("criterion", *self.dimensions):
+            names = sorted(name for name in self.columns.names(column) if name)
+            choices[column] = names[:_MOST_SIDES]
+        return choices
 
     def conversation(self, query: Mapping[str, str]) -> str:
         answers = self.settings.place.find_conversation(query.get("id", ""))
@@ -317,6 +347,31 @@ class Pages:
             yield from self._csv_of_criterion(name, window)
         else:
             yield from self._csv_of_overview(window, self._run(query))
+
+    def csv_of_answers(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
+        """Yield the rows of a list of answers, at most 10,000, with the first words of their texts.
+
+        Which they are is settled when the first row is read. Texts are read while rows are sent.
+        """
+        wanted = self._wanted(query)
+        rows = answer_list.find(self.columns, wanted)[:_MOST_ANSWERS]
+        moments = answer_list.moments_of(self.columns, rows, wanted.window.by)
+        yield (
+            "evaluation_id",
+            f"{wanted.window.by}_at",
+            "agent",
+            "model",
+            "prompt",
+            "answer",
+            "error",
+            "failed",
+            "passed",
+            "without_verdict",
+        )
+        for item in answer_list.listed(self.settings.place, moments):
+            moment = views.moment_text(item.moment)
+            texts = (item.agent, item.model, item.prompt, item.answer, item.error)
+            yield (item.key, moment, *texts, ", ".join(item.failed), item.passed, item.other)
 
     def _csv_of_overview(self, window: views.Window, run: str | None) -> Iterator[Iterable[Any]]:
         criteria = self._overview(window, run)
@@ -458,6 +513,7 @@ def application(pages: Pages) -> Any:
     views_of = {
         "/": pages.overview,
         "/criterion": pages.criterion,
+        "/answers": pages.answers,
         "/conversation": pages.conversation,
         "/label": pages.label,
         "/compare": pages.compare,
@@ -468,7 +524,8 @@ def application(pages: Pages) -> Any:
         routes.append(Route(path, partial(_page, pages, view)))
     routes.append(Route("/answer/{key:str}.json", partial(_answer_json, pages)))
     routes.append(Route("/answer/{key:str}", partial(_answer_page, pages)))
-    routes.append(Route("/export.csv", partial(_csv, pages)))
+    routes.append(Route("/export.csv", partial(_csv, pages, pages.csv_rows)))
+    routes.append(Route("/export/answers.csv", partial(_csv, pages, pages.csv_of_answers)))
     routes.append(Route("/export/{page:str}.html", partial(_export, pages)))
     routes.append(Route("/label", partial(_post_label, pages), methods=["POST"]))
     routes.append(Mount("/static", StaticFiles(directory=HERE / "static")))
@@ -504,10 +561,14 @@ def _answer_json(pages: Pages, request: Request) -> Response:
     return _file(text, "application/json", "answer.json")
 
 
-def _csv(pages: Pages, request: Request) -> Response:
+def _csv(
+    pages: Pages,
+    rows_of: Callable[[Mapping[str, str]], Iterator[Iterable[Any]]],
+    request: Request,
+) -> Response:
     with pages.lock:
         pages.columns.refresh()
-        rows = pages.csv_rows(request.query_params)
+        rows = rows_of(request.query_params)
         head = next(rows)  # raises `_NotFound` before the response begins
     return _file(_csv_text(chain([head], rows)), "text/csv; charset=utf-8", "agenteval.csv")
 

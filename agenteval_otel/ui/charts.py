@@ -6,7 +6,7 @@ A chart is as wide as its place on the page: x is in per cent of the width, y in
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
@@ -56,12 +56,14 @@ class Step(NamedTuple):
 
     Attributes:
         words: For the pointer.
+        answers: What chooses its answers: ``since`` and ``until``, or ``low`` and ``high``.
         top: Of a bar, in pixels. None where a line is drawn.
     """
 
     x: float
     width: float
     words: str
+    answers: Mapping[str, float]
     top: float | None = None
 
 
@@ -144,8 +146,10 @@ def bar_chart(starts: Sequence[float], shares: Sequence[float]) -> Chart:
     width = 100 / len(starts)
     steps = []
     for number, (start, share) in enumerate(zip(starts, shares, strict=True)):
-        words = f"{start:.2f} to {start + 1 / len(starts):.2f}: {100 * share:.1f} %"
-        steps.append(Step(number * width, 0.9 * width, words, scale.y(share)))
+        end = round(start + 1 / len(starts), 4)
+        words = f"{start:.2f} to {end:.2f}: {100 * share:.1f} %"
+        of_range = {"low": start, "high": end}
+        steps.append(Step(number * width, 0.9 * width, words, of_range, scale.y(share)))
     scores = [_x_tick(20.0 * fifth, f"{fifth / 5:.1f}") for fifth in range(6)]
     return Chart("bars", height, plot, scale.ticks(rate=True), scores, steps)
 
@@ -197,9 +201,13 @@ def _lines(series: Series, scale: _Scale, objective: float | None) -> Chart:
 
 def _steps(series: Series, *, rate: bool) -> list[Step]:
     width = 100 / len(series.times)
+    ends = [*series.times[1:], series.end]
     steps = []
     for number, (start, count) in enumerate(zip(series.times, series.counts, strict=True)):
-        mean, low, high = series.mean[number], series.low[number], series.high[number]
+        end = ends[number]
+        mean = series.mean[number]
+        low = series.low[number]
+        high = series.high[number]
         if mean is None or low is None or high is None:
             continue
         if rate:
@@ -209,7 +217,8 @@ def _steps(series: Series, *, rate: bool) -> list[Step]:
         words = f"from {moment_text(start)}: {value}, answers: {count:,}"
         if series.is_filling and number == len(series.times) - 1:
             words = f"{words}, still filling"
-        steps.append(Step(round(number * width, 3), round(width, 3), words))
+        of_step = {"since": start, "until": end}
+        steps.append(Step(round(number * width, 3), round(width, 3), words, of_step))
     return steps
 
 

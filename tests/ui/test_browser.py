@@ -27,6 +27,7 @@ Serve = Callable[..., str]
 PAGES = (
     "/",
     "/criterion?name=helpfulness",
+    "/answers?outcome=fail",
     "/label?criterion=helpfulness",
     "/conversation?id=conversation-1",
     "/compare?by=prompt_version",
@@ -156,6 +157,46 @@ def test_a_step_that_is_not_over_is_dashed_and_says_so(
     assert re.fullmatch(
         r"from .* UTC: [\d.]+ % \([\d.]+ to [\d.]+\), answers: \d+, still filling", words
     ), words
+
+
+def test_each_part_of_a_chart_leads_to_its_answers(
+    serve: Serve, visit: Any, tmp_path: Path
+) -> None:
+    """A step of time, a bar of scores, a row of the numbers and a group: a click lists as many answers
+    as stand there.
+    """
+    store(tmp_path / "a.db", traffic())
+    address = serve(tmp_path / "a.db")
+    page = visit(address)
+    criterion = f"{address.split('/?')[0]}/criterion?name=helpfulness"
+
+    def answers_behind(link: Any) -> int:
+        with page.expect_navigation():
+            link.click()
+        return int(page.locator(".lead").inner_text().split()[0])
+
+    page.goto(criterion)
+    steps = page.locator(".chart.line a")
+    words = steps.nth(5).locator("title").text_content()
+    of_step = int(re.search(r"answers: (\d+)", words)[1])  # type: ignore[index]
+    assert answers_behind(steps.nth(5)) == of_step > 0
+    page.goto(criterion)
+    of_bars = 0
+    for number in range(20):
+        bar = page.locator(".chart.bars a").nth(number)
+        of_bars += answers_behind(bar)
+        page.goto(criterion)
+    assert of_bars == 300, "each answer in one bar"
+    page.locator("summary:has-text('The numbers')").click()
+    row = page.locator("details[open] tbody tr").nth(2)
+    of_row = int(row.locator("td").nth(1).inner_text())
+    assert answers_behind(row.locator("a")) == of_row
+    page.goto(criterion)
+    group = page.locator("section:has(h2:text-is('By model')) tbody tr").first
+    of_group = int(group.locator("td").last.inner_text())
+    assert answers_behind(group.locator("td a")) == of_group
+    page.locator("tbody th a").first.click()
+    page.wait_for_selector("text=How do I return order")
 
 
 def test_runs_are_looked_at_side_by_side(

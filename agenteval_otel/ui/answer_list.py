@@ -1,0 +1,243 @@
+"""The list of answers: which are in it, in which order, and what a row shows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.places import Place
+from agenteval_otel.ui.columns import FAILED, SCORED, SKIPPED, By, ResultColumns, Rows
+from agenteval_otel.ui.text import brief, shown
+from agenteval_otel.ui.views import Window, rows_in
+
+OUTCOMES: Final = ("scored", "pass", "fail", "skipped", "evaluator failed")
+"""What a result of an answer may have come to."""
+_STATUS: Final = {"scored": SCORED, "skipped": SKIPPED, "evaluator failed": FAILED}
+ORDERS: Final = ("newest", "oldest", "lowest", "highest")
+PER_PAGE: Final = 25
+_LAST_S: Final = 2**32
+_MOST_DIGITS: Final = 12
+_LONGEST: Final = 160
+_WORDS_READ: Final = 1_000
+_READ_AT_ONCE: Final = 100
+
+
+class ListQuery(NamedTuple):
+    """Which answers are listed: those with a result that has all of it.
+
+    Attributes:
+        names: Of the columns of names, one each: ``criterion``, ``agent`` and so on.
+        outcome: One of `OUTCOMES`. Empty: any.
+        since: From this moment on, in seconds since the epoch.
+        until: Before this moment.
+        low: Normalized scores from this one on, 0 to 1.
+        high: Normalized scores below this one. 1 and above include 1.
+        order: One of `ORDERS`.
+        page: From 1 on.
+    """
+
+    window: Window = Window()
+    names: Mapping[str, str] = {}
+    outcome: str = ""
+    since: int | None = None
+    until: int | None = None
+    low: float | None = None
+    high: float | None = None
+    order: str = ORDERS[0]
+    page: int = 1
+
+    @classmethod
+    def read(
+        cls, query: Mapping[str, str], window: Window, dimensions: Collection[str]
+    ) -> ListQuery:
+        """Return what an address asks for. What it says wrongly is as if it were not there."""
+        names = {
+            column: query[column] for column in ("criterion", *dimensions) if query.get(column)
+        }
+        outcome = query.get("outcome", "")
+        order = query.get("order", "")
+        return cls(
+            window=window,
+            names=names,
+            outcome=outcome if outcome in OUTCOMES else "",
+            since=_whole(query.get("since")),
+            until=_whole(query.get("until")),
+            low=_share(query.get("low")),
+            high=_share(query.get("high")),
+            order=order if order in ORDERS else ORDERS[0],
+            page=_whole(query.get("page")) or 1,
+        )
+
+    def address(self, **changes: Any) -> dict[str, Any]:
+        """Return what an address of this list has besides the window, with these changes.
+
+        It is that of page 1.
+        """
+        own = {
+            **self.names,
+            "outcome": self.outcome,
+            "since": self.since,
+            "until": self.until,
+            "low": self.low,
+            "high": self.high,
+            "order": "" if self.order == ORDERS[0] else self.order,
+        }
+        return {**own, **changes}
+
+
+class ListedAnswer(NamedTuple):
+    """A row of the list.
+
+    Attributes:
+        moment: In seconds since the epoch.
+        prompt: Its first words. Empty if it is not stored.
+        failed: The criteria that did not pass.
+        passed: How many criteria passed.
+        other: How many have no verdict, were skipped, or could not be evaluated.
+    """
+
+    key: str
+    moment: int
+    agent: str
+    model: str
+    prompt: str
+    answer: str
+    error: str
+    failed: Sequence[str]
+    passed: int
+    other: int
+
+
+def find(columns: ResultColumns, wanted: ListQuery) -> Rows:
+    """Return the first row of each answer that is wanted, in the order that is asked for."""
+    rows = rows_in(columns, wanted.window, wanted.names)
+    rows = rows[_is_wanted(columns, rows, wanted)]
+    if not len(rows):
+        return np.empty(0, np.int32)
+    # Results of an evaluation stand beside each other.
+    ids = columns["evaluation_id"][rows].view(np.uint64).reshape(-1, 2)
+    begins = np.append(True, (ids[1:] != ids[:-1]).any(axis=1))
+    firsts: Rows = rows[begins]
+    moments = columns.seconds(firsts, wanted.window.by)
+    if wanted.order == "oldest":
+        order = np.argsort(moments, kind="stable")
+    elif wanted.order == "newest":
+        order = np.argsort(-moments, kind="stable")
+    else:
+        scores = _scores(columns["normalized"][rows], np.flatnonzero(begins), wanted.order)
+        order = np.lexsort((-moments, scores))
+    ordered: Rows = firsts[order]
+    return ordered
+
+
+def _scores(scores: NDArray[Any], starts: NDArray[Any], order: str) -> NDArray[Any]:
+    """Return by what answers are sorted: their lowest score, or their highest one with a minus.
+
+    Those without a score are last.
+    """
+    if order == "lowest":
+        lowest: NDArray[Any] = np.minimum.reduceat(np.nan_to_num(scores, nan=2.0), starts)
+        return lowest
+    highest: NDArray[Any] = np.maximum.reduceat(np.nan_to_num(scores, nan=-1.0), starts)
+    return -highest
+
+
+def _is_wanted(columns: ResultColumns, rows: Rows, wanted: ListQuery) -> NDArray[Any]:
+    """Return for each row whether it has what is wanted besides window and names."""
+    kept: NDArray[Any] = ~columns["is_human"][rows]
+    if wanted.outcome in _STATUS:
+        kept &= columns["status"][rows] == _STATUS[wanted.outcome]
+    elif wanted.outcome:
+        kept &= columns["passed"][rows] == (wanted.outcome == "pass")
+    if wanted.since is not None or wanted.until is not None:
+        moments = columns.seconds(rows, wanted.window.by)
+        kept &= moments >= (wanted.since or 0)
+        kept &= moments < (_LAST_S if wanted.until is None else wanted.until)
+    if wanted.low is not None or wanted.high is not None:
+        scores = columns["normalized"][rows]
+        kept &= scores >= (wanted.low or 0.0)
+        if wanted.high is not None and wanted.high < 1.0:
+            kept &= scores < wanted.high
+    return kept
+
+
+def page_of(rows: Rows, number: int) -> Rows:
+    """Return the rows of a page. Beyond the last page there are none."""
+    return rows[(number - 1) * PER_PAGE : number * PER_PAGE]
+
+
+def pages_of(rows: Rows) -> int:
+    """Return how many pages there are, at least 1."""
+    return max(1, -(-len(rows) // PER_PAGE))
+
+
+def moments_of(columns: ResultColumns, rows: Rows, by: By) -> dict[str, int]:
+    """Return the moments of these answers by their ids, in the order of the rows."""
+    return {columns.id_of(row): int(columns[by][row]) for row in rows}
+
+
+def listed(place: Place, moments: Mapping[str, int]) -> Iterator[ListedAnswer]:
+    """Yield what the list shows of these answers. Blocks while their texts are read."""
+    ids = iter(moments)
+    while part := list(islice(ids, _READ_AT_ONCE)):
+        stored = place.find_evaluations(part)
+        for key in part:
+            if key in stored:  # else it was erased a moment ago
+                yield _listed(key, moments[key], stored[key])
+
+
+def _listed(key: str, moment: int, evaluation: AggregatedEvaluationResult) -> ListedAnswer:
+    passed = 0
+    failed = []
+    for result in evaluation.results:
+        if result.passed is True:
+            passed += 1
+        elif result.passed is False:
+            failed.append(result.criterion_name)
+    prompt, answer, error = _texts(evaluation)
+    return ListedAnswer(
+        key=key,
+        moment=moment,
+        agent=evaluation.agent or "",
+        model=evaluation.model or "",
+        prompt=prompt,
+        answer=answer,
+        error=error,
+        failed=failed,
+        passed=passed,
+        other=len(evaluation.results) - passed - len(failed),
+    )
+
+
+def _texts(evaluation: AggregatedEvaluationResult) -> tuple[str, str, str]:
+    """Return the first words of prompt and answer, and why there is no answer."""
+    snapshot = evaluation.input_snapshot
+    if snapshot is None:
+        return "", "", ""
+    answer = snapshot.response_text or snapshot.response
+    return _first_words(snapshot.prompt), _first_words(answer), snapshot.error_type or ""
+
+
+def _first_words(value: object) -> str:
+    return brief(shown(value, _WORDS_READ).text, _LONGEST)
+
+
+def _whole(text: str | None) -> int | None:
+    """Return a whole number of an address, 0 to twelve digits."""
+    if text is None or not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
+        return None
+    return int(text)
+
+
+def _share(text: str | None) -> float | None:
+    """Return a number of an address between 0 and 1."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0.0 <= value <= 1.0 else None

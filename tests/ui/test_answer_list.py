@@ -1,0 +1,133 @@
+"""The list of answers: who is in it, in which order, and what an address may say."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from agenteval_otel.models import EvaluationResult
+from tests.ui.conftest import Open
+from tests.ui.stored import answer, score, traffic
+
+SECOND_NS = 10**9
+START_S = 1_790_000_000
+
+
+def at(number: int, *results: EvaluationResult, **fields: Any) -> Any:
+    """The answer of an order, an hour after the one before it."""
+    ended_ns = (START_S + 3_600 * number) * SECOND_NS
+    return answer(*results, number=number, ended_ns=ended_ns, **fields)
+
+
+def orders(client: TestClient, address: str) -> list[int]:
+    """The orders that the answers of a list are about, from the first on."""
+    return [int(number) for number in re.findall(r"return order (\d+)", client.get(address).text)]
+
+
+@pytest.fixture
+def client(open_pages: Open) -> TestClient:
+    return open_pages(
+        [
+            at(0, score(value=0.9), score("tone", 0.2, passed=False, reason_code="rude")),
+            at(1, score(value=0.1, passed=False), agent="billing", model="gpt-mini"),
+            at(2, score(value=1.0), prompt_version="2"),
+            at(
+                3,
+                EvaluationResult(criterion_name="tone", evaluator_type="Judge", error="no key"),
+                EvaluationResult(
+                    criterion_name="helpfulness", evaluator_type="Judge", skip_reason="-"
+                ),
+            ),
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", [3, 2, 1, 0]),
+        ("order=oldest", [0, 1, 2, 3]),
+        ("order=lowest", [1, 0, 2, 3]),
+        ("order=highest", [2, 0, 1, 3]),
+        ("criterion=helpfulness&order=lowest", [1, 0, 2, 3]),
+        ("criterion=helpfulness&outcome=fail", [1]),
+        ("outcome=fail", [1, 0]),
+        ("criterion=tone&outcome=pass", []),
+        ("outcome=scored&criterion=helpfulness", [2, 1, 0]),
+        ("outcome=skipped", [3]),
+        ("outcome=evaluator+failed", [3]),
+        ("agent=billing", [1]),
+        ("model=gpt-mini&agent=support", []),
+        ("prompt_version=2", [2]),
+        ("reason=rude", [0]),
+        (f"since={START_S + 3_600}&until={START_S + 7_200}", [1]),
+        ("low=0.9", [2, 0]),
+        ("low=0.9&high=1", [2, 0]),
+        ("low=0&high=0.9&criterion=helpfulness", [1]),
+        ("agent=nobody", []),
+    ],
+)
+def test_an_answer_is_listed_if_one_result_has_all_that_is_wanted(
+    client: TestClient, query: str, expected: list[int]
+) -> None:
+    assert orders(client, f"/answers?{query}") == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "since=x&until=-1&low=nan&high=inf&order=&outcome=maybe&page=0",
+        "page=999999999999999999999&since=" + "9" * 400,
+        "low=2&high=-0.1&page=one&window=never&order=random",
+    ],
+)
+def test_what_an_address_says_wrongly_is_passed_over(client: TestClient, query: str) -> None:
+    assert orders(client, f"/answers?{query}") == [3, 2, 1, 0]
+
+
+def test_pages_follow_one_another(open_pages: Open) -> None:
+    """Each answer stands on one page, by its order. The addresses of the pages keep the filter."""
+    client = open_pages(traffic(60))
+    address, seen = "/answers?agent=support&order=oldest", []
+    while address:
+        page = client.get(address).text
+        seen += [int(number) for number in re.findall(r"return order (\d+)", page)]
+        following = re.search(r'rel="next" href="([^"]+)"', page)
+        address = following[1].replace("&amp;", "&") if following else ""
+    assert seen == sorted(set(seen))
+    assert len(seen) > 25
+    assert seen == [
+        int(row["prompt"].split()[-1].rstrip("?"))
+        for row in csv.DictReader(
+            io.StringIO(client.get("/export/answers.csv?agent=support&order=oldest").text)
+        )
+    ]
+    assert "No answer is like this" in client.get("/answers?page=1000").text
+
+
+def test_a_label_is_no_answer_and_missing_texts_are_named(open_pages: Open) -> None:
+    label = score(passed=False).model_copy(update={"evaluator_kind": "human"})
+    client = open_pages([at(0, score(), input_snapshot=None), at(1, label)])
+    page = client.get("/answers").text
+    assert "1 answer" in page
+    assert "not stored" in page
+
+
+def test_where_nothing_is_stored_the_list_says_so(open_pages: Open) -> None:
+    assert "Nothing is stored here so far" in open_pages([]).get("/answers").text
+
+
+def test_every_number_leads_to_its_answers(open_pages: Open) -> None:
+    """Of the overview and of a criterion; an exported page has no links."""
+    client = open_pages(traffic(60))
+    for path in ("/", "/criterion?name=tone"):
+        links = re.findall(r'href="(/answers\?[^"]+)"', client.get(path).text)
+        assert links, path
+        for link in links:
+            assert client.get(link.replace("&amp;", "&")).status_code == 200, link
+    assert "/answers" not in client.get("/export/criterion.html?name=tone").text
