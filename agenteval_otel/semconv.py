@@ -423,7 +423,7 @@ METRIC_ERRORS: Final = Instrument(
 METRIC_DURATION: Final = Instrument(
     "agenteval.evaluation.duration",
     "s",
-    "Time of an evaluator that calls a model, by its criterion; without one, of the whole run.",
+    "Time of an evaluator that calls a model, by its criterion. Without one, of the whole run.",
     (EVALUATION_NAME,),
     "histogram",
     _SECONDS,
@@ -439,7 +439,7 @@ METRIC_LAG: Final = Instrument(
 METRIC_RESPONSES: Final = Instrument(
     "agenteval.responses",
     "{response}",
-    "Calls by outcome; apart are answers judged as JSON, and reasons of capture_failed.",
+    "Calls by outcome. Answers judged as JSON and reasons of capture_failed are counted apart.",
     (AGENT_NAME, OUTCOME, RESPONSE_FORM, CAPTURE_REASON),
 )
 METRIC_ANSWERS: Final = Instrument(
@@ -534,7 +534,7 @@ METRIC_JUDGE_COST: Final = Instrument(
 METRIC_JUDGE_DURATION: Final = Instrument(
     "agenteval.judge.duration",
     "s",
-    "Time of a call of a judge, its retries included; with the error type where it failed.",
+    "Time of a call of a judge, its retries included, with the error type where it failed.",
     (JUDGE_MODEL, ERROR_TYPE),
     "histogram",
     _SECONDS,
@@ -611,7 +611,7 @@ METRIC_OBJECTIVE_BREACH: Final = Instrument(
     "agenteval.objective.breach",
     "{breach}",
     "1 while the process has detected that a criterion breaches its "
-    "objective, else 0; from the first verdict on.",
+    "objective, else 0, from the first verdict on.",
     _OF_AGENT,
     "gauge",
 )
@@ -671,7 +671,7 @@ def wrong_criterion_name(name: str) -> str | None:
         return f"must be a slug: {CRITERION_NAME_RULE}"
     head = name.partition(".")[0]
     if head in RESERVED_CRITERIA:
-        return f"must not begin with {head!r}, a name of the result itself; reserved are {', '.join(RESERVED_CRITERIA)}"
+        return f"must not begin with {head!r}, a name of the result itself. Reserved are {', '.join(RESERVED_CRITERIA)}"
     return None
 
 

@@ -706,7 +706,7 @@ def log_events() -> str:
     for event, line in sorted(reference.LOG_LINES.items()):
         sentence = reference.sentence_of_log_line(line)
         says = f"`{sentence}`"
-        is_of_facts_alone = not re.search(r"[a-z]{2}", re.sub(r"<\w+>", "", sentence))
+        is_of_facts_alone = not re.search(r"[a-z]{2}", re.sub(r"<\w+>|Fix:", "", sentence))
         shown = _from_a_folder(line.means) if is_of_facts_alone else says
         rows.append((_to_heading(event), shown))
         means = _from_a_folder(f"{_sentence(line.means)} More: [{line.page}]({line.page}).")

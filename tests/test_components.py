@@ -43,7 +43,7 @@ def test_an_unknown_type_names_the_known_ones() -> None:
     contract as well.
     """
     unknown = (
-        r"tools\[0\]: unknown tool type 'Hamer' \(did you mean 'Hammer'\?\); known: Anvil, Hammer"
+        r"tools\[0\]: unknown tool type 'Hamer' \(did you mean 'Hammer'\?\)\. Known: Anvil, Hammer"
     )
     with pytest.raises(ConfigurationError, match=unknown):
         resolve(Tool, {"type": "Hamer"}, path="tools[0]")
@@ -61,7 +61,7 @@ def test_wrong_fields_are_refused_with_their_path() -> None:
     where.
     """
     with pytest.raises(
-        ConfigurationError, match=r"tools\[1\]\.colour: unknown field; known: parts, weight_kg"
+        ConfigurationError, match=r"tools\[1\]\.colour: unknown field\. Known: parts, weight_kg"
     ):
         resolve(Tool, {"type": "Hammer", "colour": "red"}, path="tools[1]")
     with pytest.raises(ConfigurationError, match="found 'heavy'") as caught:

@@ -88,7 +88,7 @@ LINES: dict[str, tuple[str, ...]] = {
         "research  overall 0.94  citations 1.00  short pass  helpful pass",
         "research  overall 0.56  citations 0.50  short pass  helpful fail",
         "research  overall 1.00  citations skipped  short pass  helpful failed (RateLimitError)",
-        "WARNING agenteval-otel: helpful could not score an answer: RateLimitError; docs/reference/error-types.md "
+        "WARNING agenteval-otel: helpful could not score an answer: RateLimitError. See docs/reference/error-types.md "
         "[event='evaluation_failed' part='helpful' error_type='RateLimitError']",
         "offline: 0.67",
     ),
@@ -131,7 +131,8 @@ LINES: dict[str, tuple[str, ...]] = {
 """What examples print once, by their name."""
 FAILURES: dict[str, tuple[str, ...]] = {
     "15_judge": tuple(
-        f"WARNING agenteval-otel: {part} could not score an answer: malformed_answer; docs/reference/error-types.md "
+        f"WARNING agenteval-otel: {part} could not score an answer: malformed_answer. "
+        "See docs/reference/error-types.md "
         f"[event='evaluation_failed' part='{part}' error_type='malformed_answer']"
         for part in ("grounded", "next_step")
     ),
@@ -140,8 +141,8 @@ FAILURES: dict[str, tuple[str, ...]] = {
 PARTS: dict[str, tuple[str, ...]] = {
     "13_suite_in_pytest": (
         "3 failed, 2 passed",
-        "E         contains   pass      fail 0.50  1 of 2 found; missing: 'by noon'",
-        "E         FAIL    contains           0.50  1 of 2 found; missing: 'Tuesday'",
+        "E         contains   pass      fail 0.50  1 of 2 found, missing: 'by noon'",
+        "E         FAIL    contains           0.50  1 of 2 found, missing: 'Tuesday'",
         "E         FAIL    cost_within        0.33  0.03 USD of 0.01 USD",
         "E         pass    completed_within   1.00",
         "<SuiteResult 'manners' failed: polite broke (ConnectionError: the judge is away)>",

@@ -160,7 +160,7 @@ def test_a_chat_message_has_its_text(name: str) -> None:
     [
         ("promt", "did you mean 'prompt'?"),
         ("groundtruth", "did you mean 'ground_truth'?"),
-        ("q", "known: response,"),
+        ("q", "Known: response,"),
     ],
 )
 def test_an_unknown_field_of_an_input_is_refused(name: str, hint: str) -> None:

@@ -8,12 +8,36 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.sources import ROOT, Node, package_sources, sources_of
+from tests.sources import PACKAGE, ROOT, Node, Source, package_sources, sources_of
 
 LARGE = 40  # syntax nodes of a statement
 LONG = 100  # characters of a first sentence
 # Methods of named tuples and what Python itself calls by such a name.
 NO_REACH = {"_replace", "_asdict", "_fields", "_exit", "_getframe"}
+SEPARATOR = re.compile(r"\s*[,;\t]+\s*")
+END_OF_CLAUSE = re.compile(r";(?=\s|$)")
+NO_PROSE = {
+    "capture/redaction/reading.py": ("[",),  # an expression
+    "engine/capabilities/off_peak/batches.py": ("CREATE TRIGGER ",),
+    "engine/capabilities/off_peak/off_peak.py": ("CREATE TRIGGER ",),
+    "engine/execution/supervisor.py": ("import json, os, sys;",),
+    "evaluators/llm_judge/prompt.py": (  # what judges are asked, as it was measured
+        "You are an experienced evaluator",
+        "The data has ended;",
+        " List at most ",
+        "Claims: ",
+        "Answer with one JSON object",
+    ),
+    "offline/comparison/pairwise.py": ("Which of the two serves", "The data has ended;"),
+    "provisioning/collector/__init__.py": ("import http.client as h;",),
+    "provisioning/grafana/texts.py": ("&#",),  # HTML
+    "sidecar/http.py": ("text/plain; charset=",),
+    "testing/model_server.py": ("text/event-stream; charset=",),
+    "ui/access.py": ("default-src ", "{}={}; Path=/"),
+    "ui/app.py": ("text/csv; charset=", "attachment; filename="),
+    "ui/report.py": ("default-src ",),
+}
+"""Texts that hold semicolons and are no prose: the file, and how they begin."""
 
 NODES_A_STATEMENT = 10.4
 LARGE_STATEMENTS = 0.0055  # of the simple ones
@@ -135,3 +159,39 @@ def test_docstrings_begin_with_one_short_sentence() -> None:
         if ";" in text or len(first) > LONG:
             wrong.append(f"{place}: {first}")
     assert wrong == []
+
+
+def texts_of(source: Source) -> Iterator[tuple[int, str]]:
+    """Yield every text with its line, docstrings aside. In formatted ones ``{}`` is for a value."""
+    skipped = set()
+    for node in source.nodes_of(ast.Expr, ast.JoinedStr):
+        skipped.update([node.value] if isinstance(node, ast.Expr) else node.values)
+    for node in source.nodes_of(ast.Constant, ast.JoinedStr):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        texts = [part.value if isinstance(part, ast.Constant) else "{}" for part in parts]
+        if node not in skipped and all(isinstance(text, str) for text in texts):
+            yield node.lineno, "".join(map(str, texts))
+
+
+def test_messages_have_no_semicolon() -> None:
+    """No help text, error, log line or explanation has one.
+
+    Separators of lists, whose items hold commas, are no prose.
+    """
+    wrong = []
+    unused = {(file, begin) for file, begins in NO_PROSE.items() for begin in begins}
+    for source in package_sources():
+        file = str(source.path.relative_to(PACKAGE))
+        for line, text in texts_of(source):
+            if not END_OF_CLAUSE.search(text) or SEPARATOR.fullmatch(text):
+                continue
+            begin = next(filter(text.startswith, NO_PROSE.get(file, ())), None)
+            if begin is None:
+                wrong.append(f"{source.name}:{line}: {text}")
+            unused.discard((file, str(begin)))
+    for file in PACKAGE.rglob("*.toml"):  # log lines and explanations
+        wrong += [
+            f"{file.name}: {found}"
+            for found in re.findall(r".*;(?:\s|$).*", file.read_text("utf-8"))
+        ]
+    assert (wrong, unused) == ([], set())

@@ -87,7 +87,7 @@ def _tags(value: object, wrong: Callable[[str], None]) -> dict[str, str] | None:
         elif text is None and item is not None:
             wrong("a tag's value must be text, a number or a boolean")
         elif text and len(tags) == MAX_TAGS:
-            wrong(f"at most {MAX_TAGS} tags; further ones are left out")
+            wrong(f"at most {MAX_TAGS} tags, further ones are left out")
             break
         elif text:
             tags[key] = clean(text, _MAX_CHARS)

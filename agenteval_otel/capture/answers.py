@@ -43,6 +43,7 @@ from agenteval_otel.capture.text import CAP_CHARS, cap, own_json, to_text
 
 _MAX_DEPTH: Final = 3  # how deep answers are looked for within answers
 _MAX_CHUNK_DEPTH: Final = 4
+_LEAST_SNAPSHOTS: Final = 3
 
 
 def read_answer(answer: object, handler: Callable[..., Any] | None = None) -> Reading:
@@ -94,7 +95,7 @@ def add_plain(reading: Reading, answer: object) -> None:
     """Add an answer of no known form: text, a text field, or the handler's own data as JSON.
 
     Raises:
-        CaptureError: It is neither.
+        CaptureError: It is none of these.
     """
     if is_data(answer):
         _add_beside(reading, answer)
@@ -178,7 +179,10 @@ def _add_nested(reading: Reading, answer: object) -> bool:
     for name in TEXT_KEYS:
         inner = field(answer, name)
         is_text = isinstance(inner, str) or (name == "content" and isinstance(inner, list | tuple))
-        if not is_text and (add_answer(reading, inner) or _add_text_of(reading, inner)):
+        if is_text:  # no response within the answer
+            continue
+        is_added = add_answer(reading, inner) or _add_text_of(reading, inner)
+        if is_added:
             _add_beside(reading, answer)
             return True
     return False
@@ -186,9 +190,10 @@ def _add_nested(reading: Reading, answer: object) -> bool:
 
 def _add_text_of(reading: Reading, inner: object) -> bool:
     text = text_field(inner)
-    if text is not None:
-        reading.add_text(text)
-    return text is not None
+    if text is None:
+        return False
+    reading.add_text(text)
+    return True
 
 
 def _add_beside(reading: Reading, answer: object) -> None:
@@ -221,7 +226,7 @@ def read_chunks(chunks: Sequence[Any], handler: Callable[..., Any] | None = None
     if all(isinstance(piece, str) for piece in pieces):
         return _read_texts(pieces)
     reading = Reading(handler)
-    others = _add_pieces(reading, pieces)
+    others = _add_pieces(reading, pieces)  # those of no known form
     if _is_read(reading, pieces, others):
         return _understood(reading)
     if others and all(isinstance(piece, bool | int | float) for piece in others):
@@ -272,7 +277,8 @@ def _read_texts(texts: list[str]) -> Reading:
         others = _add_pieces(reading, events)
         if _is_read(reading, events, others):
             return _understood(reading)
-        if len(others) < len(events) or not is_json_lines(whole):
+        has_known_events = len(others) < len(events)
+        if has_known_events or not is_json_lines(whole):
             why = f"none of the {len(events)} events that its lines carry is understood"
             raise CaptureError(f"no text from the stream: {why}", reason="unknown_chunks")
     reading.add_text(cap(whole, 2 * CAP_CHARS))
@@ -308,21 +314,22 @@ def add_chunk(reading: Reading, chunk: object) -> bool:
     turns = turns_of(chunk)
     for turn in turns:
         reading.add_message(turn)  # messages of the user or the system are no answer
-    if turns or (chunk != [] and add_answer(reading, chunk)):
+    if turns:
         return True
-    # A chunk of the handler's own making.
+    if chunk != [] and add_answer(reading, chunk):
+        return True
+    # A chunk of the handler's own making: its delta, its text, or its token.
     delta = field(chunk, "delta")
     text = delta if isinstance(delta, str) else text_field(delta)
-    text = text_field(chunk) if text is None else text
+    if text is None:
+        text = text_field(chunk)
     token = field(chunk, "token")
     if text is None and isinstance(token, str):
         text = token
-    if text is not None:
-        reading.add_text(to_text(text))
-    return text is not None
-
-
-_LEAST_SNAPSHOTS: Final = 3
+    if text is None:
+        return False
+    reading.add_text(to_text(text))
+    return True
 
 
 def is_growing(chunks: Sequence[Any]) -> bool:
@@ -331,14 +338,17 @@ def is_growing(chunks: Sequence[Any]) -> bool:
     Such streams give the text or the object as it is so far, instead of pieces. Two short texts of
     which one begins like the other are pieces.
     """
-    known = [chunk for chunk in chunks if chunk not in (None, "")]
-    if len(known) < _LEAST_SNAPSHOTS or known[0] == known[-1]:
+    snapshots = [chunk for chunk in chunks if chunk not in (None, "")]
+    if len(snapshots) < _LEAST_SNAPSHOTS or snapshots[0] == snapshots[-1]:
         return False
-    return all(_extends(later, earlier) for earlier, later in itertools.pairwise(known))
+    return all(_extends(later, earlier) for earlier, later in itertools.pairwise(snapshots))
 
 
 def _extends(later: Any, earlier: Any, depth: int = 6) -> bool:
-    """Tell whether a value is an earlier one with more at its end."""
+    """Tell whether a value is an earlier one with more at its end.
+
+    Nested values are compared down to `depth`. Deeper ones must be equal.
+    """
     if earlier is None or earlier == later:
         return True
     if type(earlier) is not type(later) or depth == 0:
@@ -353,5 +363,7 @@ def _extends(later: Any, earlier: Any, depth: int = 6) -> bool:
     if isinstance(earlier, list | tuple):
         if len(earlier) > len(later):
             return False
-        return all(_extends(*pair, depth - 1) for pair in zip(later, earlier, strict=False))
+        # Each item of the earlier list may have grown. Items behind them are new.
+        pairs = zip(later, earlier, strict=False)
+        return all(_extends(new, old, depth - 1) for new, old in pairs)
     return False

@@ -107,6 +107,7 @@ TRUNCATED: Final = "truncated"
 _SHORT_TEXTS: Final = frozenset(
     {"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"}
 )
+# Fields of which validation makes models. If all are None, validation would change nothing.
 _NESTED: Final = ("message_history", "tool_calls", "usage")
 _CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
 
@@ -141,7 +142,8 @@ def build_input(
         ) from error
     cleaned = _clean_facts(facts, on_bad_fact, user_id, function) if facts else {}
     fields |= cleaned
-    if stated is None and (call.truncated or _is_long(call.answer)):
+    is_cut = stated is None and (call.truncated or _is_long(call.answer))
+    if is_cut:
         fields["metadata"] = {**cleaned.get("metadata", {}), SNAPSHOT: TRUNCATED}
     elif not cleaned and all(fields[name] is None for name in _NESTED):
         return construct(EvaluationInput, fields)  # our own readers clean what they give
@@ -173,11 +175,7 @@ def _stated_response(value: object, handler: Handler, on_bad_fact: BadFact) -> R
 
 def _fields_of(call: CapturedCall, handler: Handler, stated: Reading | None) -> dict[str, Any]:
     try:
-        reading = (
-            read_answer(call.answer, handler)
-            if call.chunks is None
-            else read_chunks(call.chunks, handler)
-        )
+        reading = _reading_of(call, handler)
     except CaptureError:
         if stated is None:
             raise
@@ -212,8 +210,17 @@ def _fields_of(call: CapturedCall, handler: Handler, stated: Reading | None) -> 
     }
 
 
+def _reading_of(call: CapturedCall, handler: Handler) -> Reading:
+    if call.chunks is None:
+        return read_answer(call.answer, handler)
+    return read_chunks(call.chunks, handler)
+
+
 def _usage_fields(usage: Tokens | None) -> dict[str, int | None] | None:
-    return None if usage is None else {"input_tokens": usage[0], "output_tokens": usage[1]}
+    if usage is None:
+        return None
+    tokens_in, tokens_out = usage
+    return {"input_tokens": tokens_in, "output_tokens": tokens_out}
 
 
 def _captured_facts(
@@ -262,19 +269,16 @@ def _clean_facts(
                 cleaned[name] = _clean_fact(name, value, handler)
             except Exception:  # nothing of it can be read
                 on_bad_fact(name)
-            else:
-                if (
-                    name == "tool_calls"
-                    and isinstance(value, list | tuple)
-                    and len(value) > MAX_ITEMS
-                ):
-                    on_bad_fact(name)  # those beyond are left out
+                continue
+            is_sequence = isinstance(value, list | tuple)
+            if name == "tool_calls" and is_sequence and len(value) > MAX_ITEMS:
+                on_bad_fact(name)  # those beyond are left out
     return cleaned
 
 
 @lru_cache(maxsize=64)
 def _unknown(name: str) -> str:
-    return f"unknown fact{suggestion(name, FACTS)}; what is your own goes into tags={{...}}"
+    return f"unknown fact{suggestion(name, FACTS)}. Your own facts go into tags={{...}}"
 
 
 def _clean_fact(name: str, value: object, handler: Handler) -> Any:
@@ -298,6 +302,7 @@ def _clean_fact(name: str, value: object, handler: Handler) -> Any:
 
 
 def _validated(fields: dict[str, Any], on_bad_fact: BadFact) -> EvaluationInput:
+    """Return the input of these fields. Those that do not fit are reported and left out."""
     try:
         return EvaluationInput.model_validate(fields)
     except ValidationError as error:
@@ -346,8 +351,10 @@ def read_prompt(
         before = _history(history)
         if before or system_text:
             turns = before if question is None else [*before, Turn("user", question)]
-    if turns is not None and system_text and not (turns and turns[0].role == "system"):
-        turns = [Turn("system", system_text), *turns]
+    if turns is not None and system_text:
+        begins_with_system = bool(turns) and turns[0].role == "system"
+        if not begins_with_system:
+            turns = [Turn("system", system_text), *turns]
     return Prompt(question, turns, _conversation_id(request))
 
 
@@ -456,11 +463,13 @@ def _history(history: object) -> list[Turn]:
 
     Any other value has no turns.
     """
-    turns = _turns(history)
-    if turns is not None or not isinstance(history, list):
-        return turns or []
+    messages = _turns(history)
+    if messages is not None:
+        return messages
+    if not isinstance(history, list):
+        return []
     pairs = [items(pair) for pair in last_items(history)]
-    turns = []
+    turns: list[Turn] = []
     for pair in pairs:
         if len(pair) != 2 or not all(isinstance(text, str | None) for text in pair):
             return []

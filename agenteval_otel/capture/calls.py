@@ -28,6 +28,8 @@ STREAM_CHARS: Final = 256 * 1024
 _OBJECT_CHARS: Final = 256
 _BYTES_PER_CHAR: Final = 64
 _MOST_COPIED: Final = 1_000
+_Place = tuple[str, int]
+"""A parameter's name and position. The position of a keyword-only one is beyond all arguments."""
 _IDS: Final = (str, int, UUID)
 """Types of ids that the caller's thread may read: converting them to text runs no code of the
 host's.
@@ -259,7 +261,7 @@ class Arguments:
         except (TypeError, ValueError):
             parameters = []
         self._keep = keep
-        self._candidates: list[tuple[str, int]] = []
+        self._candidates: list[_Place] = []
         candidates = _prompt_candidates(parameters)
         if candidates is None:
             self.prompt_name, self._index = _unnamed_place(parameters)
@@ -272,11 +274,11 @@ class Arguments:
         self.names = tuple(p.name for p in parameters if p.name not in ("self", "cls"))
         self._conversation = _places(parameters, CONVERSATION_NAMES)
         self._config = _places(parameters, ("config",))
-        self._others: list[tuple[str, tuple[str, int]]] = []
+        self._others: list[tuple[str, _Place]] = []  # "system" or "history", and where it is
         for kind, names in (("system", SYSTEM_NAMES), ("history", _HISTORY_NAMES)):
-            for place in _places(parameters, names):
-                if place[0] != self.prompt_name:
-                    self._others.append((kind, place))
+            for name, index in _places(parameters, names):
+                if name != self.prompt_name:
+                    self._others.append((kind, (name, index)))
         self.more = keep or bool(self._conversation or self._config or self._others)
 
     def prompt(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -333,11 +335,12 @@ class Arguments:
             call.keep(call.arguments)  # for their size
 
 
-def _prompt_candidates(parameters: list[inspect.Parameter]) -> list[tuple[str, int]] | None:
-    """Return name and position of the parameters that may be the prompt: one where that is clear.
+def _prompt_candidates(parameters: list[inspect.Parameter]) -> list[_Place] | None:
+    """Return the places of the parameters that may be the prompt: a single one if that is clear.
 
-    A usual name comes first, then a name that ends like one, then all that are no id, setting or
-    resource by their name or annotation. None if the function takes whatever is passed.
+    A usual name is the prompt, else the first name that ends like one. Without either they are all
+    that are no id, setting or resource by their name or annotation. Return None if the function
+    names no parameters but takes whatever is passed.
     """
     named = {}
     for position, parameter in enumerate(parameters):
@@ -355,8 +358,8 @@ def _prompt_candidates(parameters: list[inspect.Parameter]) -> list[tuple[str, i
     return [(name, _position(parameters[named[name]], named[name])) for name in chosen]
 
 
-def _unnamed_place(parameters: list[inspect.Parameter]) -> tuple[str, int]:
-    """Return where the prompt of a function without named parameters stands: the first after self."""
+def _unnamed_place(parameters: list[inspect.Parameter]) -> _Place:
+    """Return the place of the prompt of a function without named parameters: the first after self."""
     has_self = bool(parameters) and parameters[0].name in ("self", "cls")
     return ("", 1) if has_self else ("prompt", 0)
 
@@ -376,6 +379,7 @@ def _last_word(name: str) -> str:
 
 
 def _position(parameter: inspect.Parameter, index: int) -> int:
+    """Return the parameter's position among positional arguments, beyond all if it has none."""
     return sys.maxsize if parameter.kind is parameter.KEYWORD_ONLY else index
 
 
@@ -385,10 +389,10 @@ def _annotation_name(parameter: inspect.Parameter) -> str:
     return name.rpartition(".")[2]
 
 
-def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list[tuple[str, int]]:
-    """Return name and position of the parameters with these names, in that order.
+def _places(parameters: list[inspect.Parameter], names: tuple[str, ...]) -> list[_Place]:
+    """Return the places of the parameters with these names, in the order of the names.
 
-    A keyword-only parameter has a position beyond all.
+    With ``**kwargs`` each of the names has a place.
     """
     positions = {}
     takes_any = False

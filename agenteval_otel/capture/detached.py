@@ -46,16 +46,16 @@ _LISTS: Final[frozenset[Any]] = frozenset({list, tuple, set, frozenset, deque})
 _LEFT_OUT: Final = object()
 _CUT: Final = object()
 
-_BUDGET: Final = 5_000
+_BUDGET: Final = 5_000  # parts of one value: items, and `_CONTAINER_COSTS` for each container
 _CONTAINER_COSTS: Final = 10
-_DEPTH: Final = 24
-_HEAD: Final = 512
-_TAIL: Final = 1_000
+_DEPTH: Final = 24  # of containers. An object counts twice: it, and the fields in it
+_HEAD: Final = 512  # items of a long list that are taken: so many at its beginning,
+_TAIL: Final = 1_000  # and so many at its end
 _MOST: Final = _HEAD + _TAIL
-_MOST_FIELDS: Final = 1_000
-_MOST_BYTES: Final = 2 * 1024 * 1024
-_MOST_TYPES: Final = 2_048
-_MEASURED: Final = 64
+_MOST_FIELDS: Final = 1_000  # of one object
+_MOST_BYTES: Final = 2 * 1024 * 1024  # of a `bytearray`
+_MOST_TYPES: Final = 2_048  # whose readers are remembered
+_MEASURED: Final = 64  # items of a long list from which its size is estimated
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -144,6 +144,7 @@ def list_bytes(items: list[Any]) -> int:
     from its first and last items: `STREAM_CHARS` bounds all of them.
     """
     count = len(items)
+    # An empty list takes 56 bytes, and each item a pointer of 8.
     if count <= _MOST:
         return 56 + 8 * count + sum(map(_atom_bytes, items))
     half = _MEASURED // 2
@@ -160,10 +161,12 @@ def _atom_bytes(atom: object) -> int:
 
 
 class _Walk:
+    """Takes one value apart. `reason` says why the value itself has no detached form."""
+
     __slots__ = ("_left", "_seen", "left_out", "reason", "size_bytes", "truncated")
 
     def __init__(self) -> None:
-        self._left = _BUDGET
+        self._left = _BUDGET  # how many parts may still be taken
         self.size_bytes = 0
         self.truncated = False
         self.left_out = 0
@@ -433,6 +436,7 @@ class ObjectReader:
         is_data = is_marked or is_row or is_namespace
         self.is_data = is_data and (not self.is_client or "__pydantic_fields__" in names)
         # Reversed, so that the class nearest to `kind` wins, as in the lookup of an attribute.
+        # By an attribute's name: the class that defines it, and what it is there.
         first: dict[Any, tuple[type, Any]] = {}
         for base, own in zip(reversed(bases), reversed(members), strict=True):
             first |= {name: (base, value) for name, value in own.items()}
@@ -506,6 +510,7 @@ _READERS: dict[int, tuple[weakref.ref[type], Reader]] = {}
 
 
 def read_also(fields: Iterable[str], libraries: Iterable[str], running: Iterable[str]) -> None:
+    """Add to what is read, as `response_format` describes it. Types are looked at anew then."""
     READ.update(fields)
     _CLIENTS.update(libraries)
     for name in running:
@@ -534,11 +539,9 @@ def _reader_of(kind: type) -> Reader:
 
 def _make_reader(kind: type) -> Reader:
     bases = bases_of(kind)
-    # by id, because a class may be compared by its metaclass's methods
-    ids = {id(base) for base in bases}
-    for known_base, of_base in _BY_BASE:
-        if id(known_base) in ids:
-            return (_named_tuple_of(kind, bases) or tuple) if of_base is tuple else of_base
+    by_base = _reader_by_base(kind, bases)
+    if by_base is not None:
+        return by_base
     if module_of(kind) in _AS_TEXT and _is_defined_in(kind, module_of(kind)):
         return str
     if (module_of(kind).partition(".")[0], name_of(kind)) in _RUNNING:
@@ -557,6 +560,18 @@ def _make_reader(kind: type) -> Reader:
         return _IS_A_STREAM
     reader = ObjectReader(kind, bases)
     return reader if reader.can_store else "it has neither fields nor a text form"
+
+
+def _reader_by_base(kind: type, bases: tuple[type, ...]) -> Reader | None:
+    """Return how a type is read that is made of one of `_BY_BASE`. None for others."""
+    # by id, because a class may be compared by its metaclass's methods
+    ids = {id(base) for base in bases}
+    for known_base, of_base in _BY_BASE:
+        if id(known_base) in ids:
+            if of_base is tuple:
+                return _named_tuple_of(kind, bases) or tuple
+            return of_base
+    return None
 
 
 def _reader_of_base(base: type) -> Reader | None:
@@ -603,12 +618,14 @@ _dict_of_enum: Final[Callable[[Any], dict[str, Any]]] = enum.Enum.__dict__["__di
 
 
 def _enum_value(member: enum.Enum) -> Any:
+    """Return the member's value if that is an atom, else its name."""
     stored = _dict_of_enum(member)
     value = dict.get(stored, "_value_")
     return value if id(type(value)) in _ATOM_IDS else dict.get(stored, "_name_", _LEFT_OUT)
 
 
 def _time(value: time) -> time:
+    """Return a time of day, without a time zone that is not the standard library's."""
     if type(value) is time and (value.tzinfo is None or type(value.tzinfo) in (timezone, ZoneInfo)):
         return value
     return datetime.combine(date.min, value, None).time()

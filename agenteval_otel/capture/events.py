@@ -117,17 +117,26 @@ def _server_sent(text: str) -> list[Any] | None:
     if _SSE_LINE.match(text) is None or "data:" not in text:
         return None
     if len(text) > CAP_CHARS:
-        last = max(text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0)
-        text = text[:last]
+        # `rfind` gives -1 if there is none: then no event is whole.
+        last_event_end = max(
+            text.rfind("\n\n", 0, CAP_CHARS), text.rfind("\r\n\r\n", 0, CAP_CHARS), 0
+        )
+        text = text[:last_event_end]
     events: list[Any] = []
     for block in re.split(r"\r?\n\r?\n", text):
         lines = block.splitlines()
         if any(line and _SSE_LINE.match(line) is None for line in lines):
             return None
-        name = "".join(line[6:].strip() for line in lines if line.startswith("event:"))
+        names = [line.removeprefix("event:").strip() for line in lines if line.startswith("event:")]
+        name = "".join(names)
         if not _OTHER_WORDS.isdisjoint(words_of(name)):
             continue
-        data = "\n".join(line[5:].removeprefix(" ") for line in lines if line.startswith("data:"))
+        data_lines = [
+            line.removeprefix("data:").removeprefix(" ")
+            for line in lines
+            if line.startswith("data:")
+        ]
+        data = "\n".join(data_lines)
         if data and data != "[DONE]":
             # JSON that was cut off becomes None and is skipped.
             events.append(json_object(data) if data[:1] in ("{", "[") else data)
@@ -154,7 +163,8 @@ def _data_stream(text: str) -> list[Any] | None:
         match = _VERCEL_LINE.match(line)
         value = None if match is None else _json_of(line[2:])
         if match is None or value is None:
-            if number and number == len(lines) - 1:
+            is_last_of_several = 0 < number == len(lines) - 1
+            if is_last_of_several:
                 break  # it was cut off
             return None
         event = _DATA_STREAM.get(match[1])
@@ -171,6 +181,7 @@ def _json_of(text: str) -> Any:
 
 
 def _with_type(kind: str) -> Callable[[Any], Any]:
+    """Return what makes an event of this type of a line's value."""
     return lambda value: {**value, "type": kind} if type(value) is dict else None
 
 

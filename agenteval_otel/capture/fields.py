@@ -14,7 +14,8 @@ from agenteval_otel.capture.text import CAP_CHARS, clean
 MAX_ITEMS: Final = 1_000  # messages, parts, tool calls or choices of one object that are looked at
 _SHORT_CHARS: Final = 512
 
-Tokens = tuple[int | None, int | None]  # input and output
+Tokens = tuple[int | None, int | None]
+"""Numbers of input tokens and of output tokens. None: not known."""
 _INPUT: Final = (
     "input_tokens",
     "prompt_tokens",
@@ -143,10 +144,13 @@ def usage_of(value: object) -> Tokens | None:
     tokens_out = _count(value, _OUTPUT)
     if tokens_in is not None and _count(value, ("input_tokens",)) is not None:
         tokens_in += sum(_count(value, (name,)) or 0 for name in _CACHED)
-    return None if tokens_in is None and tokens_out is None else (tokens_in, tokens_out)
+    if tokens_in is None and tokens_out is None:
+        return None
+    return tokens_in, tokens_out
 
 
 def _count(value: object, names: tuple[str, ...]) -> int | None:
+    """Return the first of these fields that is a whole number from 0 on, or None."""
     counts = (field(value, name) for name in names)
     return next((count for count in counts if type(count) is int and count >= 0), None)
 
@@ -161,7 +165,9 @@ def add_tokens(tokens: Tokens | None, other: Tokens | None) -> Tokens | None:
     """Return the sum. A count that only one side knows is that side's."""
     if tokens is None or other is None:
         return tokens or other
-    return _sum_of_known(tokens[0], other[0]), _sum_of_known(tokens[1], other[1])
+    tokens_in, tokens_out = tokens
+    other_in, other_out = other
+    return _sum_of_known(tokens_in, other_in), _sum_of_known(tokens_out, other_out)
 
 
 def _sum_of_known(count: int | None, other: int | None) -> int | None:

@@ -21,7 +21,8 @@ _MAX_KNOWN: Final = 64  # turns among which the one with a key is looked for
 class Calls:
     """Holds the tool calls of one answer.
 
-    A call is known by its id, a piece without one by its place: turn and index.
+    A call is known by its id. A piece without an id is known by its place: turn and index. Calls
+    beyond the first 1,000 are not kept.
     """
 
     def __init__(self) -> None:
@@ -70,6 +71,7 @@ class Calls:
             call.arguments = piece
 
     def set_results(self, results: list[Result]) -> None:
+        """Put results into the calls with their ids. A result without a known id is left out."""
         for result in results:
             call = self._by_id.get(result.id) if result.id else None
             if call is not None:
@@ -84,6 +86,7 @@ class Calls:
         return plain_calls(self._all, PlainCopy())
 
     def _begin(self, call: Call, place: Hashable) -> Call:
+        """Keep a new call if there is room, and return it in any case."""
         if len(self._all) < MAX_ITEMS:
             self._all.append(call)
             if call.id:
@@ -142,6 +145,7 @@ class Reading:
         self.conversation_id: str | None = None
         self.depth = 0
         self._turns: list[Turn] = []
+        # Pieces of text in the order in which they came, each with its turn. None: with no turn.
         self._segments: list[tuple[Turn | None, str]] = []
         self._echoes: list[str] = []
 
@@ -155,7 +159,9 @@ class Reading:
         """Return the answer's text, capped and clean."""
         last = self.last
         texts = [text for owner, text in self._segments if owner is None or owner is last]
-        return clean("".join(texts if self._segments else self._echoes))
+        if not self._segments:
+            texts = self._echoes
+        return clean("".join(texts))
 
     @property
     def usage(self) -> Tokens | None:
@@ -178,8 +184,10 @@ class Reading:
 
         Return an empty turn if there is none.
         """
+        if not self._turns:
+            return Turn("assistant")
         with_output = (turn for turn in reversed(self._turns) if turn.has_output)
-        return next(with_output, self._turns[-1] if self._turns else Turn("assistant"))
+        return next(with_output, self._turns[-1])
 
     def add_text(self, text: str) -> None:
         """Add text that the handler passed on as it is. It belongs to no turn and stays."""
@@ -198,17 +206,19 @@ class Reading:
         """Begin a turn. Return the last one instead if it has no output yet."""
         if not self._turns or self._turns[-1].has_output:
             self._turns.append(Turn("assistant", number=len(self._turns)))
-        self._turns[-1].key = key or self._turns[-1].key
-        return self._turns[-1]
+        turn = self._turns[-1]
+        turn.key = key or turn.key
+        return turn
 
     def open_turn(self, key: str | None = None) -> Turn:
         """Return the turn with this key, and begin it if there is none.
 
         Without a key, return the last one. A last turn without a key gets this one.
         """
-        if self._turns and (key is None or self._turns[-1].key in (key, None)):
-            self._turns[-1].key = key or self._turns[-1].key
-            return self._turns[-1]
+        last = self._turns[-1] if self._turns else None
+        if last is not None and (key is None or last.key is None or last.key == key):
+            last.key = key or last.key
+            return last
         return self._known(key) or self.begin_turn(key)
 
     def extend(self, turn: Turn, text: object) -> None:
@@ -264,6 +274,7 @@ class Reading:
             message.text = self.data_text(message.data)
         turn = self._turn_of(message)
         self.has_unread_parts = self.has_unread_parts or message.has_unread_parts
+        # The whole replaces the pieces, unless it says the same as they do.
         if message.text not in (None, self.text, self._text_of(turn)):
             self._segments = [segment for segment in self._segments if segment[0] is not turn]
             self.extend(turn, message.text)

@@ -57,7 +57,7 @@ REASONS: Final[dict[CaptureReason, Explained]] = {
         "calls without an answer: a handler of a WebSocket that returns none, a message over one "
         "after which nothing was sent",
         "put @monitor on the function that makes one answer, name the route as WS /path in the "
-        "middleware, or give the text with capture=; a message that asks for no answer may stay so",
+        "middleware, or give the text with capture=. A message that asks for no answer may stay so",
     ),
     "no_content": Explained(
         "answers whose spans have no text",

@@ -1,4 +1,4 @@
-"""References: what an application passes on to have feedback join the call that it is about."""
+"""References: what an application passes on, so that later feedback finds the call."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Reference(NamedTuple):
     def to(
         cls, call: CapturedCall | None, span_context: SpanContext | None, agent: str
     ) -> Reference:
-        """Return the reference to a running call.
+        """Return the reference to a running call, and mark the call as referenced.
 
-        None is a call that is not kept, which gets an id each time.
+        `call` is None for a call that is not kept: each of its references has another id.
         """
         call_id = None if call is None else call.call_id
         if call_id is None:
@@ -77,11 +77,11 @@ def read_reference(text: str) -> Reference:
     data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     if len(data) < _FIXED.size or data[0] != _VERSION:
         raise ValueError("not a reference")
-    _, call_id, *ids, flags = _FIXED.unpack_from(data)
-    trace_id, span_id = map(int.from_bytes, ids)
-    context = (
-        SpanContext(trace_id, span_id, True, TraceFlags(flags)) if trace_id and span_id else None
-    )
-    return Reference(
-        call_id.hex(), context, clean(data[_FIXED.size :].decode("utf-8", "replace"), _MAX_AGENT)
-    )
+    _, call_id, trace_bytes, span_bytes, flags = _FIXED.unpack_from(data)
+    trace_id = int.from_bytes(trace_bytes)
+    span_id = int.from_bytes(span_bytes)
+    context: SpanContext | None = None
+    if trace_id and span_id:
+        context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
+    agent = data[_FIXED.size :].decode("utf-8", "replace")
+    return Reference(call_id.hex(), context, clean(agent, _MAX_AGENT))

@@ -30,19 +30,20 @@ from agenteval_otel.runtime.masking import printable
 from agenteval_otel.telemetry.spans import own_service_version
 
 DESCRIPTION = (
-    "Run a benchmark of the settings (benchmarks: NAME: a dataset, an agent's evaluators, objectives) for a version of "
-    "the agent, and compare it with the run before; or show its history: each version's means with 95 % intervals."
+    "Run a benchmark for a version of the agent, and compare it with the run before. A benchmark of the settings "
+    "(benchmarks: NAME) is a dataset, an agent's evaluators and objectives. Or show its history: each version's means "
+    "with 95 % intervals."
 )
 _EXIT_CODES = (
-    "exit codes: 0 success; 1 an objective was missed, or a criterion has dropped significantly since the run before; "
-    "2 it could not run."
+    "Exit code 0: success. Exit code 1: an objective was missed, or a criterion has dropped significantly since the "
+    "run before. Exit code 2: it could not run."
 )
 _EXAMPLES = """
 examples:
   agenteval-otel benchmark run faq --settings agenteval.yaml --version 1.4.0
   agenteval-otel benchmark history faq
 """
-_NO_NAME = re.compile(r"[^\w.+-]")
+_NO_NAME = re.compile(r"[^\w.+-]")  # characters that a file's name does not get
 _FILE = re.compile(r"(\d{4,})-(.+)\.jsonl")
 
 
@@ -199,8 +200,8 @@ def _history(arguments: argparse.Namespace, runs: list[BenchmarkRun]) -> int:
     console.print(fitting(table))
     console.print(
         Text(
-            f"\nMeans with 95 % intervals. {BAD} {GOOD}: significantly lower or higher than before; "
-            "? the evaluator is another one.",
+            f"\nMeans with 95 % intervals. {BAD} {GOOD}: significantly lower or higher than before. "
+            "?: the evaluator is another one.",
             style="dim",
         )
     )

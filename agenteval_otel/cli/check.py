@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 DESCRIPTION = (
     "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
     "${...}. Prints every problem with its line, setting and the known choices, or else what will run. Imports "
-    "the plugins that the file lists. Checks every profile; --profile checks and prints one. "
+    "the plugins that the file lists. Checks every profile, or the one of --profile, which it prints. "
     "Exit codes: 0 valid, 1 problems, 2 wrong use."
 )
 
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     file = arguments.file or _settings_file()
     if not Path(file).exists():
         raise ConfigurationError(
-            "there is no such file; `agenteval-otel init` writes one", path=file
+            "there is no such file. `agenteval-otel init` writes one", path=file
         )
     loaded, problems = _checked(file, arguments.profile)
     if problems or loaded is None:
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     others = [name for name in loaded.profiles if name != loaded.profile]
     profile = f"profile {loaded.profile}" if loaded.profile else "no profile"
-    also = f"; also valid: {', '.join(others)}" if others and not arguments.profile else ""
+    also = f", also valid: {', '.join(others)}" if others and not arguments.profile else ""
     lines = [f"{file} is valid ({profile}{also}).", "", *_report(loaded, arguments.monitoring)]
     for line in lines:
         print(printable(hide(line, loaded.secrets)))
@@ -113,7 +113,7 @@ def _settings_file() -> str:
         return named or _DEFAULT_FILE
     raise ConfigurationError(
         "expected FILE: AGENTEVAL_SETTINGS names no settings file, and there is no "
-        f"{_DEFAULT_FILE} in this folder; `agenteval-otel init` writes one"
+        f"{_DEFAULT_FILE} in this folder. `agenteval-otel init` writes one"
     )
 
 
@@ -199,8 +199,8 @@ def _report(loaded: Loaded, monitoring: str) -> Iterator[str]:
 
 
 _PLACES: Final = {
-    "inline": "the call itself; dispatcher: ",
-    "pool": "a background thread of each process; dispatcher: ",
+    "inline": "the call itself, dispatcher: ",
+    "pool": "a background thread of each process, dispatcher: ",
 }
 
 
@@ -233,7 +233,7 @@ def _describe_escalation(runner: EvaluationRunner, escalation: Escalation) -> st
         names += [criterion.name for criterion in declared_criteria(evaluator)]
     if not names:
         return "escalation: no evaluator is escalated"
-    rules = "".join(f"; {_describe(rule)}" for rule in escalation.rules)
+    rules = "".join(f", and {_describe(rule)}" for rule in escalation.rules)
     return f"escalation to {', '.join(names)}: {setting(escalation.baseline_rate)} of the sampled{rules}"
 
 
@@ -259,7 +259,7 @@ def _describe_telemetry(settings: Settings) -> str:
     elif variable:
         target = f"to the application's OpenTelemetry provider, else to {variable} (OTEL_EXPORTER_OTLP_ENDPOINT)"
     else:
-        target = "to the application's OpenTelemetry provider; without one, nowhere"
+        target = "to the application's OpenTelemetry provider, or nowhere without one"
     words = [
         target,
         f"signals {', '.join(sorted(provider.signals)) or 'none'}",
@@ -286,9 +286,9 @@ def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:
     total = combinations * criteria * _SERIES
     shown = ", ".join(f"{name} ({limit} values)" for name, limit in dimensions.items())
     counted = count_of(criteria, "criterion", "criteria")
-    words = f"Metric dimensions: {shown}; {combinations:,} combinations with {OTHER} x {counted}"
+    words = f"Metric dimensions: {shown}. {combinations:,} combinations with {OTHER} x {counted}"
     most = settings.names.max_series
-    over = f"; {most:,} are kept, the rest counts under {OTHER}" if total > most else ""
+    over = f". {most:,} are kept, the rest counts under {OTHER}" if total > most else ""
     return f"{words} x {_SERIES} series = {total:,}{over}"
 
 
@@ -417,7 +417,7 @@ def checked_plan(loaded: Loaded, pipeline: Pipeline, *, time_scale: float = 1.0)
     for item in plan.criteria:
         if item.of_last is None or item.has_verdicts:
             continue
-        wrong = f"nothing says which scores pass on the scale {item.criterion.scale!r}; give {item.name!r} a threshold"
+        wrong = f"nothing says which scores pass on the scale {item.criterion.scale!r}. Give {item.name!r} a threshold"
         for agent in item.agents or (None,):
             for at, criterion in enumerate(settings.criteria_of(agent)):
                 if criterion.name == item.name:
@@ -447,7 +447,7 @@ def _unscored_objectives(loaded: Loaded, pipeline: Pipeline) -> dict[str | None,
         if criterion.objective and len(unscored_by) == len(sharing):
             problems[path] = (
                 f"has an objective, and no evaluator in this file scores {criterion.name!r}"
-                f"{known_choices(criterion.name, list(scored))}; list a function that a decorator brings in `functions`"
+                f"{known_choices(criterion.name, list(scored))}. List a function that a decorator brings in `functions`"
             )
     return problems
 

@@ -37,26 +37,26 @@ from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.rows import LABELS
 
 DESCRIPTION = (
-    "Compare two sets of evaluated answers, A before and B after: for each criterion the difference of the means with "
-    "its interval, whether it is more than chance, and which difference so many answers would have shown. A source is "
-    "a file of results (evaluate --results, JSON lines storage), an SQLite file of the storage, or sql:URL of a "
-    "database; "
-    "?NAME=VALUE&... after it chooses answers by "
+    "Compare two sets of evaluated answers, A before and B after. Prints for each criterion the difference of the "
+    "means with its interval, whether it is more than chance, and which difference so many answers would have shown. A "
+    "source is a file of results (evaluate --results, JSON lines storage), an SQLite file of the storage, or sql:URL "
+    "of a database. ?NAME=VALUE&... after it chooses answers by "
     + ", ".join(LABELS)
     + ", tag.KEY, since and until. Equal inputs are "
-    "compared in pairs; live traffic as two samples, weighted by 1 / probability, with the answers of a conversation "
-    "together."
+    "compared in pairs, and live traffic as two samples, weighted by 1 / probability, with the answers of a "
+    "conversation together."
 )
 _EXIT_CODES = (
-    "exit codes: 0 no significant drop; 1 a criterion has dropped significantly; 2 it could not be compared: a source "
-    "that cannot be read, no criterion in common, other evaluators, arms out of balance; 130 interrupted."
+    "Exit code 0: no significant drop. Exit code 1: a criterion has dropped significantly. Exit code 2: it could not "
+    "be compared: a source that cannot be read, no criterion in common, other evaluators, arms out of balance. Exit "
+    "code 130: interrupted."
 )
 _EXAMPLES = """
 examples:
   agenteval-otel compare main.jsonl branch.jsonl --report markdown --output comment.md
-      two runs of `evaluate --results` over one dataset; a comment for the pull request
+      two runs of `evaluate --results` over one dataset, with a comment for the pull request
   agenteval-otel compare agenteval.db --by prompt_version
-      the two versions of the prompt in the storage; --by prompt_version=3,4 names them
+      the two versions of the prompt in the storage (--by prompt_version=3,4 names them)
   agenteval-otel compare 'agenteval.db?until=2026-11-01' 'agenteval.db?since=2026-11-01'
       before and after the first of November
   agenteval-otel compare sql:postgresql://db/agenteval --by arm --since 2026-11-01
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by",
         metavar="LABEL[=A,B]",
         help="split A by the values of a label, such as prompt_version, "
-        "service_version, model or arm; of two values the one that began earlier is A",
+        "service_version, model or arm. Of two values the one that began earlier is A",
     )
     add(
         "--shadow",
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--since",
         metavar="TIME",
-        help="only answers evaluated at this moment or later, in ISO 8601; UTC without a zone",
+        help="only answers evaluated at this moment or later, in ISO 8601 (UTC without a zone)",
     )
     add("--until", metavar="TIME", help="only answers evaluated before it")
     add(
@@ -129,7 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pairwise",
         metavar="JUDGE",
         help="ask this judge (type:model, or type:model@address) which of the two "
-        "answers to each input is better, in both orders, two calls a pair; compared as the criterion "
+        "answers to each input is better, in both orders, two calls a pair. It is compared as the criterion "
         "`preferred`",
     )
     add(

@@ -11,8 +11,8 @@ from agenteval_otel.cli import COMMANDS, parser_of
 from agenteval_otel.errors import ConfigurationError
 
 DESCRIPTION = (
-    "Print the completion script of commands, options and files for your shell; needs the extra completion. "
-    'bash: eval "$(agenteval-otel completion bash)" in ~/.bashrc; zsh: agenteval-otel completion zsh > '
+    "Print the completion script of commands, options and files for your shell. Needs the extra completion. "
+    'bash: eval "$(agenteval-otel completion bash)" in ~/.bashrc. zsh: agenteval-otel completion zsh > '
     "FOLDER/_agenteval-otel, with a folder of $fpath."
 )
 
@@ -37,6 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     kinds = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
     for command in commands.values():
         for action in command._actions:
+            # FILE, FILE[=...] and FILE... are files, DIR and DIR... are folders.
             begin = str(action.metavar or "")[:4].rstrip(".")
             kind = kinds.get(begin)
             if kind is not None:

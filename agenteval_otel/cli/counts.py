@@ -251,7 +251,7 @@ def capture_reasons(counts: Counts) -> list[str]:
             known = REASONS.get(cast("names.CaptureReason", reason))
             words = "not known to this version"
             if known:
-                words = f"{known.means}; {known.fix}"
+                words = f"{known.means}. Fix: {known.fix}"
             lines.append(f"{count:,} {reason}: {words}")
     return lines
 

@@ -34,8 +34,9 @@ DESCRIPTION = (
     "of one conversation, of one user, or of all before a time. Reached are the storage that the settings name (JSON "
     "lines and rotated files, SQLite, PostgreSQL), files with verdicts of judges, what waits in a running sidecar, and "
     "its journal. Scores stay, without what leads to anybody. What cannot be reached, such as traces in a backend, is "
-    "listed by name. Nothing is changed before you have confirmed it, or with --yes. Exit codes: 0 erased, or counted "
-    "with --dry-run; 1 something was left that could have been reached, or not confirmed; 2 could not run."
+    "listed by name. Nothing is changed before you have confirmed it, or with --yes. Exit code 0: erased, or "
+    "counted with --dry-run. Exit code 1: something was left that could have been reached, or not confirmed. Exit "
+    "code 2: could not run."
 )
 _TIMEOUT_S: Final = 300.0
 _VARIABLES: Final = (
@@ -51,10 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     selection.add_argument(
         "--user",
         metavar="ID",
-        help="as it was annotated, or as it is stored; the conversations that the user took part in go too",
+        help="as it was annotated, or as it is stored. The conversations that the user took part in go too",
     )
     selection.add_argument(
-        "--before", metavar="TIME", help="2026-05-01, 2026-05-01T12:00+02:00; without a zone in UTC"
+        "--before", metavar="TIME", help="2026-05-01, 2026-05-01T12:00+02:00 (UTC without a zone)"
     )
     parser.add_argument(
         "--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)"
@@ -228,4 +229,4 @@ def _out_of_reach(settings: Settings) -> Iterator[str]:
         f"processes that evaluate by themselves: call agenteval_otel.erase() there, or run this again "
         f"in {longest_s:,g} s (feedback_window_s, conversations.idle_s), when what waits in them is stored or gone"
     )
-    yield "backups, replicas, snapshots, copies and log files; in a database server dead rows, until VACUUM FULL"
+    yield "backups, replicas, snapshots, copies and log files, and in a database server dead rows, until VACUUM FULL"

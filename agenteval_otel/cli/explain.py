@@ -33,13 +33,13 @@ from agenteval_otel.telemetry.reference import (
 
 DESCRIPTION = (
     "Explain what became of calls: outcomes, failed parts, error types of evaluators, log lines. Without arguments, "
-    "print every outcome in one sentence; with --from, the counts of a process with their shares, likely causes and "
-    "remedies; with --alerts, how long a fall of quality takes to its page, by the objectives of a settings file. "
-    "Exit codes: 0 success; 2 an unknown name, or a source that cannot be read."
+    "print every outcome in one sentence. With --from, print the counts of a process with their shares, likely causes "
+    "and remedies. With --alerts, print how long a fall of quality takes to its page, by the objectives of a settings "
+    "file. Exit code 0: success. Exit code 2: an unknown name, or a source that cannot be read."
 )
 _REACH = {
-    "delivered": "delivered by our own exporters; flush() returns whether the receiver accepted them",
-    "handed_over": "handed over to the application's provider; whether its exporter delivers them is unknown",
+    "delivered": "delivered by our own exporters. flush() returns whether the receiver accepted them",
+    "handed_over": "handed over to the application's provider. Whether its exporter delivers them is unknown",
 }
 _NOT_KNOWN = "Not known to this version."
 _NEAREST = 3
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         kind = int if name == "--processes" else numbers
         alerts.add_argument(
-            name, type=kind, default=default, metavar="N", help=f"{meaning}; default: %(default)s"
+            name, type=kind, default=default, metavar="N", help=f"{meaning} (default: %(default)s)"
         )
 
 
@@ -190,8 +190,8 @@ def _unknown(name: str, choices: Sequence[str]) -> str:
     near = get_close_matches(name[:_LONGEST], dict.fromkeys(choices), n=_NEAREST, cutoff=0.5)
     meant = nearest(name, choices)
     others = ", ".join(word for word in near if word != meant)
-    also = f"; near: {others}" if others else ""
-    return f"unknown{suggestion(name, choices)}{also}; `agenteval-otel explain` lists all words"
+    also = f". Near: {others}" if others else ""
+    return f"unknown{suggestion(name, choices)}{also}. `agenteval-otel explain` lists all words"
 
 
 def report(counts: Counts) -> list[str]:
@@ -213,8 +213,10 @@ def report(counts: Counts) -> list[str]:
         # harmless, but possibly the reason for a missing score
         most = max(totals, key=lambda name: totals[name])
         in_full = _in_full(OUTCOMES[most], is_outcome=True)
-        losses = [[verdict], [f"{most}: {_of_calls(most, totals)}", *in_full]]
-    return _joined([outcomes, _by_agent(counts), _state(counts), *losses])
+        rest = [[verdict], [f"{most}: {_of_calls(most, totals)}", *in_full]]
+    else:
+        rest = losses
+    return _joined([outcomes, _by_agent(counts), _state(counts), *rest])
 
 
 def _losses(counts: Counts) -> list[list[str]]:

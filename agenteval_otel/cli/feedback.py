@@ -16,21 +16,21 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.instrumentation.feedback.payload import OfPerson, OfTruth
 
 DESCRIPTION = (
-    "Send what a person says of an answer to the sidecar, as POST /v1/feedback: a thumb, a score from 0 to 1, a "
-    "comment, a better answer; or the right answer (--ground-truth). The rated answer is identified by its reference "
+    "Send what a person says of an answer to the sidecar, as POST /v1/feedback. That is a thumb, a score from 0 to 1, "
+    "a comment, a better answer, or the right answer (--ground-truth). The rated answer is identified by its reference "
     "(evaluation_reference() in the handler, or the response header of the middleware), by trace and span, by the "
-    "response's id, or by the conversation's. Exit codes: 0 taken; 1 refused by the sidecar; 2 could not run."
+    "response's id, or by the conversation's. Exit codes: 0 taken, 1 refused by the sidecar, 2 could not run."
 )
 _OPTIONS: Final = (
     ("--reference", "TEXT", "what evaluation_reference() gave"),
     ("--trace-id", "HEX", "of the answer's trace"),
     ("--span-id", "HEX", "of the answer's span, with --trace-id"),
     ("--response-id", "TEXT", "the model's own id"),
-    ("--conversation-id", "TEXT", "of the conversation; the feedback is about its newest answer"),
+    ("--conversation-id", "TEXT", "of the conversation. The feedback is about its newest answer"),
     ("--agent", "NAME", "which agent answered, where nothing else says it"),
     ("--comment", "TEXT", "in the person's words"),
     ("--correction", "TEXT", "the answer that it should have been"),
-    ("--user-id", "TEXT", "who says it; leaves the sidecar hashed"),
+    ("--user-id", "TEXT", "who says it. It is exported as a hash"),
     ("--ground-truth", "TEXT", "what a right answer says: alone, for evaluators that wait for it"),
     ("--prompt", "TEXT", "with --ground-truth, the question that it answers"),
     ("--name", "CRITERION", "what it is called beside the other scores (default: user_feedback)"),

@@ -128,7 +128,7 @@ def check_kinds(files: Sequence[str], command: str) -> None:
     is_all_known = len(kinds) == len(set(files))
     if kinds and is_all_known and all(kind is Kind.EMPTY for kind in kinds.values()):
         names = ", ".join(kinds)
-        raise ConfigurationError(f"is empty; expected {_EXPECTED[command]}", path=names)
+        raise ConfigurationError(f"is empty. Expected {_EXPECTED[command]}", path=names)
     for file, kind in kinds.items():
         if kind is not Kind.EMPTY and kind not in _TAKEN[command]:
             _refuse(kind, command, file)
@@ -184,25 +184,25 @@ def _advice(kind: Kind, command: str, file: str, *, zipped: bool = False) -> str
     """Return what the file is and what to do with it, in a sentence."""
     shown = shlex.quote(file)
     words = f"is {kind.value}" + (", compressed with gzip" if zipped else "")
-    expected = f"{words}; expected {_EXPECTED[command]}"
+    expected = f"{words}. Expected {_EXPECTED[command]}"
     if kind is Kind.SETTINGS:
-        return f"{expected}; settings are named with --settings {shown}"
+        return f"{expected}. Settings are named with --settings {shown}"
     if kind is Kind.FOLDER and command in _SEVERAL_FILES:
-        return f"{expected}; name the files in it: agenteval-otel {command} {shown}/*"
+        return f"{expected}. Name the files in it: agenteval-otel {command} {shown}/*"
     if kind is Kind.GZIP and command == "replay":
-        return f"{words}; `replay` reads it by a name that ends in .gz"
+        return f"{words}. `replay` reads it by a name that ends in .gz"
     if kind is Kind.GZIP or zipped:
-        return f"{expected}; `gunzip` makes the file that is expected"
+        return f"{expected}. `gunzip` makes the file that is expected"
     if kind is Kind.TEXT and command == "replay":
-        return f"{words}, and no OTLP; expected {_EXPECTED[command]}"
+        return f"{words}, and no OTLP. Expected {_EXPECTED[command]}"
     if kind in _CONVERTED and _TAKEN[command] is _ANSWERS:
         return f"{expected} ({_CONVERTED[kind]})"
     if kind not in _SCORED_BY:
         return expected
     scored = _SCORED_BY[kind].format(file=shown)
     if command == "compare":
-        return f"{expected}; to score its answers: {scored}"
-    return f"{words}; to score its answers: {scored}"
+        return f"{expected}. To score its answers: {scored}"
+    return f"{words}. To score its answers: {scored}"
 
 
 def _kind_of_head(head: bytes, suffix: str, *, is_whole: bool) -> Kind | None:

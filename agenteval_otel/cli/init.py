@@ -10,7 +10,8 @@ from agenteval_otel.errors import ConfigurationError
 
 DESCRIPTION = (
     "Write a commented settings file: evaluators, thresholds, and objectives that alerts come from. It is valid as it "
-    "is, and needs no key and no extra. Exit codes: 0 written; 2 could not, or a file is already there (see --force)."
+    "is, and needs no key and no extra. Exit code 0: written. Exit code 2: could not, or a file is already there "
+    "(see --force)."
 )
 _WORKFLOW = ".github/workflows/evaluation.yaml"
 _DATASET = "tests/answers.jsonl"
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     for name in texts:
         if not arguments.force and Path(name).exists():
             raise ConfigurationError(
-                "exists, and nothing was written; --force overwrites it", path=name
+                "exists, and nothing was written. --force overwrites it", path=name
             )
     for name, text in texts.items():
         Path(name).parent.mkdir(parents=True, exist_ok=True)

@@ -20,9 +20,9 @@ _MOST_ROWS = 100
 _CHECK = (
     "Check criteria of the catalogue with your judge, on at most a hundred rows that people have labelled. The wording "
     "of the catalogue was not measured on your judge: this command measures it, prints the report of `calibrate`, and "
-    "writes the same record; the criterion is then no longer shown as not measured."
+    "writes the same record. The criterion is then no longer shown as not measured."
 )
-_EXAMPLES = """exit codes: 0 measured; 2 it could not run.
+_EXAMPLES = """Exit codes: 0 measured, 2 it could not run.
 
 example:
   agenteval-otel judge check labels.jsonl --judge anthropic:claude-haiku-4-5 --criterion Relevance
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--judge",
         metavar="TYPE:MODEL",
-        help="the judge; without it, the catalogue's criteria of --settings",
+        help="the judge (without it, the catalogue's criteria of --settings)",
     )
     add(
         "--settings",
@@ -92,7 +92,7 @@ def _configuration(arguments: argparse.Namespace) -> EvaluationRunConfig:
         own = tuple(part for part in config.evaluators if part.type in names())
         if not own:
             raise ConfigurationError(
-                "no evaluator is a criterion of the catalogue; name --judge and --criterion"
+                "no evaluator is a criterion of the catalogue. Name --judge and --criterion"
             )
         return config.model_copy(update={"evaluators": own})
     if not arguments.criterion:

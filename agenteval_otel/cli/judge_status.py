@@ -20,17 +20,19 @@ from agenteval_otel.runtime.text import aligned
 from agenteval_otel.semconv import AGREEMENTS
 
 DESCRIPTION = (
-    "Show for each judged criterion how far its judge agrees with known answers, with itself and with people, whether "
-    "its scores drift or follow length, and whether it is still trusted; and how often each judge refuses. "
+    "Show for each judged criterion whether its judge is still trusted, and how often each judge refuses. "
+    "Also shows how far the judge agrees with known answers, with itself and with people, and whether its scores drift "
+    "or follow length. "
     "With several processes, the worst value is shown. "
-    "Exit codes: 0 every judge is trusted; 1 at least one is not; 2 the source cannot be read, or no judge is watched."
+    "Exit code 0: every judge is trusted. Exit code 1: at least one is not. Exit code 2: the source cannot be read, or "
+    "no judge is watched."
 )
 _UNREADABLE = ("malformed_answer", "empty_answer", "truncated")
 _NOT_ASKED = ("cached", "budget", "budget_exhausted", "cancelled", "breaker_open")
 _HEADINGS = ("criterion", "judge", "trusted", *AGREEMENTS, "drift", "length")
 _NONE = (
     "no judge is watched there: these metrics come with the first judged answers, then every 60 s "
-    "(OTEL_METRIC_EXPORT_INTERVAL); is judge_health.enabled?"
+    "(OTEL_METRIC_EXPORT_INTERVAL). Is judge_health.enabled?"
 )
 
 

@@ -36,8 +36,8 @@ DESCRIPTION = (
     "Write Grafana dashboards, Prometheus rules and alerts, Alertmanager routes and Collector configurations for the "
     "criteria of a settings file, with their scales, thresholds and objectives. A criterion gets a quality alert if it "
     "has an objective or a threshold. Existing files that were not generated are kept (see --force). Without the extra "
-    "grafana, `all` writes everything but grafana/. Exit codes: 0 written or up to date; 1 with --check, if a file "
-    "differs or is obsolete; 2 could not run, or with --check not compare all."
+    "grafana, `all` writes everything but grafana/. Exit code 0: written or up to date. Exit code 1: with "
+    "--check, a file differs or is obsolete. Exit code 2: could not run, or with --check not compare all."
 )
 _ALERTING = ("prometheus", ALL)
 _METAVARS = {"queries": "KIND", "idle": "HOURS", "scrape": "HOST:PORT", "alertmanager": "HOST:PORT"}
@@ -45,7 +45,7 @@ _NO_RUNBOOKS = (
     "Alerts do not link to their runbooks: publish the runbooks of the documentation, "
     "and pass --runbooks URL"
 )
-_OBSOLETE = "is obsolete: no setting needs it any more; remove it"
+_OBSOLETE = "is obsolete: no setting needs it any more. Remove it"
 _NEXT = {
     "grafana": "mount {0}/grafana/provisioning at /etc/grafana/provisioning, and {0}/grafana/dashboards at "
     "/var/lib/grafana/dashboards",
@@ -57,8 +57,8 @@ _NEXT = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    targets = "; ".join(f"{name}: {target.summary}" for name, target in TARGETS.items())
-    parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}; {ALL}: all of these")
+    targets = ". ".join(f"{name}: {target.summary}" for name, target in TARGETS.items())
+    parser.add_argument("target", choices=(*TARGETS, ALL), help=f"{targets}. {ALL}: all of these")
     parser.add_argument(
         "--settings", metavar="FILE", help="the settings file (default: AGENTEVAL_SETTINGS)"
     )
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="write nothing; exit code 1 if a file is missing, differs or is obsolete. Names each panel and rule in "
+        help="write nothing. Exit code 1 if a file is missing, differs or is obsolete. Names each panel and rule in "
         "DIR, also of your own, that reads a name which is not emitted any more",
     )
     parser.add_argument(
@@ -204,7 +204,7 @@ def _alerts_of(criterion: PlannedCriterion) -> str:
     if criterion.alerted_threshold is not None:
         return "alerts where its mean falls below its threshold"
     if criterion.criterion.threshold is not None:
-        return "no alert: its mean cannot be compared with its threshold; give it an objective"
+        return "no alert: its mean cannot be compared with its threshold. Give it an objective"
     return "no alert: it has neither an objective nor a threshold"
 
 

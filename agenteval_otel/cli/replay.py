@@ -58,8 +58,8 @@ DESCRIPTION = (
     "ended, and scores nothing twice."
 )
 _EXIT_CODES = (
-    "exit codes: 0 all was scored; 1 some of it could not be read, or its telemetry was not delivered: the same "
-    "command tries that again; 2 it could not run, or there was no answer; 130 interrupted."
+    "Exit code 0: all was scored. Exit code 1: some of it could not be read, or its telemetry was not delivered. The "
+    "same command tries that again. Exit code 2: it could not run, or there was no answer. Exit code 130: interrupted."
 )
 _EXAMPLES = """
 examples:
@@ -95,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="sent to Jaeger or Tempo, such as X-Scope-OrgID=team; repeatable. The variable AGENTEVAL_REPLAY_TOKEN is "
+        help="sent to Jaeger or Tempo, such as X-Scope-OrgID=team (repeatable). The variable AGENTEVAL_REPLAY_TOKEN is "
         "sent as a bearer token",
     )
     _add_selection(parser)
@@ -103,7 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--settings",
         metavar="FILE",
-        help="the settings file (default: the file that AGENTEVAL_SETTINGS names); an "
+        help="the settings file (default: the file that AGENTEVAL_SETTINGS names). An "
         "agent that it names has its own evaluators",
     )
     add("--profile", metavar="NAME", help="a profile of the settings file")
@@ -121,7 +121,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         default="replay.jsonl",
         help="each answer's result as a JSON line, and what a "
-        "second start goes on from; new for each replay (default: %(default)s)",
+        "second start goes on from. New for each replay (default: %(default)s)",
     )
     add(
         "--dataset",
@@ -137,7 +137,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--no-telemetry",
         action="store_true",
-        help="emit nothing; else results go where OTEL_EXPORTER_OTLP_ENDPOINT or the settings say",
+        help="emit nothing. Else results go where OTEL_EXPORTER_OTLP_ENDPOINT or the settings say",
     )
     add("--quiet", action="store_true", help="no progress on standard error")
 
@@ -148,19 +148,23 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         "--since",
         metavar="TIME",
         help="that began at this time or later: 2026-03-01, 2026-03-01T12:00Z, or an age: "
-        "7d, 12h, 30m; needed for jaeger and tempo",
+        "7d, 12h, 30m. Needed for jaeger and tempo",
     )
     add("--until", metavar="TIME", help="that began before then (default: now)")
     add(
-        "--service", action="append", default=[], metavar="NAME", help="of this service; repeatable"
+        "--service",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="of this service (repeatable)",
     )
-    add("--agent", action="append", default=[], metavar="NAME", help="of this agent; repeatable")
+    add("--agent", action="append", default=[], metavar="NAME", help="of this agent (repeatable)")
     add(
         "--below",
         action="append",
         default=[],
         metavar="CRITERION=LIMIT",
-        help="whose recorded score of the criterion is below (0 to 1); repeatable, all must hold",
+        help="whose recorded score of the criterion is below (0 to 1, repeatable, all must hold)",
     )
     add(
         "--at-least",
@@ -233,7 +237,7 @@ def run(arguments: argparse.Namespace) -> int:
             with redirect_stdout(sys.stderr), observed_by(replay.totals.judges):
                 asyncio.run(replay.run())
         except KeyboardInterrupt:
-            note(f"{count_of(replay.scored, 'answer')} scored; the same command goes on from there")
+            note(f"{count_of(replay.scored, 'answer')} scored. The same command goes on from there")
             raise
         finally:
             if emitter is not None:
@@ -293,7 +297,7 @@ def _end(
         )
     if replay.undelivered:
         note(
-            f"not delivered as telemetry: the results of {count_of(replay.undelivered, 'answer')}; the same command "
+            f"not delivered as telemetry: the results of {count_of(replay.undelivered, 'answer')}. The same command "
             "sends them again"
         )
     has_unread = any(map(source.counts.get, _TRY_AGAIN))

@@ -25,7 +25,7 @@ DESCRIPTION = (
     "Receive spans and events of agents over OTLP, in any language, and evaluate the answers that they show: the "
     "sidecar of an application, or of many. Scores go where OTEL_EXPORTER_OTLP_ENDPOINT says, each into its answer's "
     "trace. The settings file is watched: a change is in force within seconds, a wrong one changes nothing. SIGTERM "
-    "evaluates and exports what was taken, then ends. Exit codes: 0 ended as asked; 2 could not run."
+    "evaluates and exports what was taken, then ends. Exit codes: 0 ended as asked, 2 could not run."
 )
 _SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
 _LOOK_S: Final = 2.0
@@ -44,24 +44,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host",
         metavar="ADDRESS",
-        help="default: 127.0.0.1; another one needs AGENTEVAL_SIDECAR__TOKEN or client certificates, and TLS",
+        help="default: 127.0.0.1. Another one needs AGENTEVAL_SIDECAR__TOKEN or client certificates, and TLS",
     )
     parser.add_argument(
         "--grpc-port",
         metavar="PORT",
         type=PORT,
-        help="OTLP over gRPC; default: 4327; 0: a free one",
+        help="OTLP over gRPC (default: 4327, 0: a free one)",
     )
     parser.add_argument(
         "--http-port",
         metavar="PORT",
         type=PORT,
-        help="OTLP over HTTP; default: 4328; 0: a free one",
+        help="OTLP over HTTP (default: 4328, 0: a free one)",
     )
     parser.add_argument(
         "--durable",
         metavar="DIR",
-        help="acknowledge a request once it is written there; read it again after a crash",
+        help="acknowledge a request once it is written there, and read it again after a crash",
     )
     parser.add_argument(
         "--ui",
@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         type=PORT,
         const=8629,
-        help="serve the pages of `agenteval-otel ui` too, on 127.0.0.1 (default port: %(const)s; 0: a free one), with "
-        "this process's health; needs the extra ui, and storage: sqlite or sql in the settings",
+        help="serve the pages of `agenteval-otel ui` too, on 127.0.0.1 (default port: %(const)s, 0: a free one), with "
+        "this process's health. Needs the extra ui, and storage: sqlite or sql in the settings",
     )
     parser.add_argument(
         "--once",
@@ -213,9 +213,9 @@ def _print_end(complete: bool, settings: Settings) -> None:
         parts = " + ".join(f"{count:,} {outcome}" for outcome, count in requests.items())
         say(f"{count_of(sum(requests.values()), 'request')} for an evaluation = {parts}")
     for scope, count in counts.not_understood.items():
-        say(f"not understood: {scope} ({count:,}); another dialect needs a mapper of its own")
+        say(f"not understood: {scope} ({count:,}). Another dialect needs a mapper of its own")
     for part, count in counts.failures.items():
         if part.removeprefix("spans:") not in spans:
-            say(f"failed: {part} ({count:,}); agenteval-otel explain {part.partition(':')[0]}")
+            say(f"failed: {part} ({count:,}). See agenteval-otel explain {part.partition(':')[0]}")
     if not complete:
         say(f"not everything was delivered within {settings.sidecar.drain_s:g} s")

@@ -28,9 +28,9 @@ DESCRIPTION = (
     "Review corrections (record_feedback(correction=...)) that are in storage, and add those that are right to the "
     "file of reference answers that `ground_truth: {type: file}` reads. On a terminal each is shown with its question "
     "and its answer: accept, edit, reject, skip or quit. In a script, --list shows them, and --accept, --edit and "
-    "--reject decide by their ids. Each accepted row keeps where it comes from; what was decided is not asked again. "
-    "Nothing enters the file without a decision. Exit codes: 0 done; 1 something was not added, as the file has "
-    "another answer to its question (see --replace); 2 could not run."
+    "--reject decide by their ids. Each accepted row keeps where it comes from. What was decided is not asked again. "
+    "Nothing enters the file without a decision. Exit code 0: done. Exit code 1: something was not added, because the "
+    "file has another answer to its question (see --replace). Exit code 2: could not run."
 )
 _SHOWN: Final = 2_000
 _HELP: Final = "[a]ccept  [e]dit  [r]eject  [s]kip  [q]uit"
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         action="append",
         required=True,
-        help="an SQLite file, a file of JSON lines, or postgresql://...; several times for several places",
+        help="an SQLite file, a file of JSON lines, or postgresql://... (several times for several places)",
     )
     parser.add_argument(
         "--to",
@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="accepted ones take the place of another answer in the file",
     )
-    parser.epilog = "The id of what was rejected is kept in FILE.rejected; content is not."
+    parser.epilog = "The id of what was rejected is kept in FILE.rejected, but content is not."
 
 
 def run(arguments: argparse.Namespace) -> int:

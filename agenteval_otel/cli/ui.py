@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 PORT = number_between(0, 65_535, "a port, 0 to 65535", int)
 DESCRIPTION = (
     "Look at stored scores and answers in the browser, without any other program: criteria with weighted pass rates "
-    "and intervals, answers with every score, conversations, a queue for labelling. Listens on 127.0.0.1; the address "
+    "and intervals, answers with every score, conversations, a queue for labelling. Listens on 127.0.0.1. The address "
     "that it prints and opens has a token, and without it nothing is shown. Labels are stored beside the results. Exit "
-    "codes: 0 ended; 2 could not run."
+    "codes: 0 ended, 2 could not run."
 )
 _EXTRA = ("starlette", "jinja2", "uvicorn", "sqlalchemy")
 _ENDPOINTS = (
@@ -48,14 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         default=["agenteval.db"],
         help="an SQLite file, postgresql://user@host/database, or a file of JSON lines (default: agenteval.db, where "
-        "storage: sqlite writes); several files of `evaluate --results` are runs, compared side by side",
+        "storage: sqlite writes). Several files of `evaluate --results` are runs, compared side by side",
     )
     parser.add_argument(
         "--port",
         metavar="PORT",
         type=PORT,
         default=8629,
-        help="default: %(default)s; 0: a free one",
+        help="default: %(default)s, 0: a free one",
     )
     parser.add_argument(
         "--no-open", action="store_true", help="print the address, and open no browser"
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace-url",
         metavar="URL",
-        help="where a trace is shown, such as http://localhost:16686/trace/{trace_id}; {span_id} may stand there too",
+        help="where a trace is shown, such as http://localhost:16686/trace/{trace_id}. {span_id} may stand there too",
     )
     parser.add_argument(
         "--export",

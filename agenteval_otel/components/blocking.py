@@ -21,6 +21,7 @@ from agenteval_otel.runtime.log import log
 _MAX_BLOCKED: Final = 3
 _FORGOTTEN_AFTER_S: Final = 600.0
 _RUNNING: Final[dict[int, list[UserPart]]] = {}
+# By kind and `id` of the owner. The reference removes the entry when the owner is freed.
 _PARTS: Final[dict[tuple[str, int], tuple[weakref.ref[Any], UserPart]]] = {}
 reset_in_child(_RUNNING.clear)
 
@@ -40,16 +41,18 @@ class UserPart:
         return f"<UserPart {self.name}>"
 
     def __enter__(self) -> None:
-        if (
-            len(self._blocked) == _MAX_BLOCKED
-            and time.monotonic() - self._blocked[0] < _FORGOTTEN_AFTER_S
-        ):
+        if self._is_quarantined():
             message = f"quarantined: {self.name} blocked the background thread too often"
             raise EvaluationError(message, error_type="quarantined")
         self.begin()
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+    def _is_quarantined(self) -> bool:
+        if len(self._blocked) < _MAX_BLOCKED:
+            return False
+        return time.monotonic() - self._blocked[0] < _FORGOTTEN_AFTER_S
 
     def begin(self) -> None:
         """Note that it runs on this thread from now on, quarantined or not."""
@@ -74,10 +77,11 @@ def part_of(kind: str, owner: object) -> UserPart:
 
     A storage provider is a part such as ``storage:sql``.
     """
-    key = kind, id(owner)
+    key = (kind, id(owner))
     known = _PARTS.get(key)
     if known is not None:
-        return known[1]
+        _, part = known
+        return part
     names = (
         getattr(owner, "type", None),
         getattr(owner, "__qualname__", None),
@@ -85,7 +89,8 @@ def part_of(kind: str, owner: object) -> UserPart:
     )
     part = UserPart(f"{kind}:{next(name for name in names if isinstance(name, str))}")
     with contextlib.suppress(TypeError):  # it takes no weak reference: named, and never quarantined
-        _PARTS[key] = weakref.ref(owner, lambda _: _PARTS.pop(key, None)), part
+        reference = weakref.ref(owner, lambda _: _PARTS.pop(key, None))
+        _PARTS[key] = (reference, part)
     return part
 
 
@@ -111,7 +116,8 @@ def stepwise(part: UserPart, work: Awaitable[Any]) -> Generator[Any, Any, Any]:
             return end.value
         finally:
             part.end()
-        value = error = None
+        value = None
+        error = None
         try:
             value = yield awaited
         except GeneratorExit:  # collected before its end, maybe after what it awaits was

@@ -33,9 +33,9 @@ _BATCH_ITEMS = 100
 # of one receiver, so that one that is away leaves room for other providers
 _MAX_BYTES = 8 * 1024 * 1024
 _IDLE_S = 10.0  # after which the connections are closed and the thread ends
-_LATE_S = 1.0
-_LATEST_S = 8.0
-_HURRIED_S = 0.25
+_LATE_S = 1.0  # the first wait of a value that the receiver cannot take yet
+_LATEST_S = 8.0  # its longest wait
+_HURRIED_S = 0.25  # its longest wait during a flush
 _LOOK_AGAIN_S = 0.02
 
 
@@ -181,7 +181,6 @@ class BatchDelivery:
                 self._hurried -= 1
 
     # --- the thread
-    # --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         changed = self._queue.changed  # a forked child has a new one, and stops here
@@ -250,10 +249,11 @@ class BatchDelivery:
         lost: list[tuple[Entry[Any], Exception]] = []
         with queue.changed:
             if not queue.take_back(entries):
-                return  # closed meanwhile, and given up; or in a forked child
+                return  # given up by `close` meanwhile, or the entries are a parent process's
             delays = [error for error in outcomes if _holds_up(error)]
             if delays:
-                queue.back_off(max(error.retry_after_s or 0.0 for error in delays) or None)
+                asked_s = max(error.retry_after_s or 0.0 for error in delays)
+                queue.back_off(asked_s or None)
             else:
                 queue.reached()
             again: list[Entry[Any]] = []

@@ -105,9 +105,9 @@ def suggestion(name: object, known: Iterable[str]) -> str:
 
 
 def known_choices(name: object, known: Iterable[str]) -> str:
-    """Return `suggestion`, a semicolon, and then all that is known: ``known: x, y``."""
+    """Return `suggestion`, and then all that is known as a sentence: ``. Known: x, y``."""
     names = list(known)
-    return f"{suggestion(name, names)}; known: {', '.join(names) or 'none'}"
+    return f"{suggestion(name, names)}. Known: {', '.join(names) or 'none'}"
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
@@ -190,14 +190,14 @@ def _received(expected: str, item: ErrorDetails) -> str:
     names = [part for part in item["loc"] if isinstance(part, str)]
     if is_secret(".".join(names)) or any(map(is_secret, names)):
         shown = _shown(value).strip("'")
-        return (
-            f"{expected.replace(shown, MASK) if shown else expected}, found {mask(value, 'secret')}"
-        )
+        if shown:
+            expected = expected.replace(shown, MASK)
+        return f"{expected}, found {mask(value, 'secret')}"
     # A check of several fields: quoting the whole mapping would explain nothing.
     is_of_several_fields = item["type"] == "value_error" and isinstance(value, Mapping)
-    return mask_text(
-        expected if is_of_several_fields else f"{expected}, found {_shown(mask(value))}"
-    )
+    if is_of_several_fields:
+        return mask_text(expected)
+    return mask_text(f"{expected}, found {_shown(mask(value))}")
 
 
 def _shown(value: object) -> str:

@@ -19,8 +19,8 @@ from agenteval_otel.runtime.memory import MemoryPart
 T = TypeVar("T")
 _LONGEST_S: Final = 8.0
 _MAX_DOUBLINGS: Final = 8
-_FREE: Final = 2.0
-_SAVED: Final = 10.0
+_FREE: Final = 2.0  # retries that a `RetryBudget` always allows
+_SAVED: Final = 10.0  # unused retries that it keeps for later
 
 
 def wait_before(retry: int, base_s: float, retry_after_s: float | None = None) -> float:
@@ -284,7 +284,8 @@ class RetryQueue(Generic[T]):
             for entry in entries:
                 entry.is_over = True
                 self.size_bytes -= entry.size_bytes
-                reserved_bytes += entry.size_bytes if entry.is_reserved else 0
+                if entry.is_reserved:
+                    reserved_bytes += entry.size_bytes
             self._memory.release(reserved_bytes)
             self.changed.notify_all()
 

@@ -107,7 +107,7 @@ def erase_stored(
     places = []
     for provider in providers:
         if hasattr(provider, "emitter"):
-            continue
+            continue  # it exports, and stores nothing here
         if not isinstance(provider, EvaluationStorageProvider):
             name = type(provider).__name__
             places.append(

@@ -39,7 +39,8 @@ class _Error(yaml.MarkedYAMLError):
 
 class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, Any] = {}
-    depth = nodes = 0
+    depth = 0
+    nodes = 0
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         event = self.peek_event()  # type: ignore[no-untyped-call]
@@ -103,6 +104,7 @@ class _Converter:
         return _scalar(node)
 
     def _entry(self, where: Node, node: Node, path: str, outer: tuple[Node, ...]) -> Any:
+        """Return the value of `node`, and note the line of `where` as its origin."""
         self.origins[path] = f"{self._name}:{where.start_mark.line + 1}"
         return self.value(node, path, outer)
 
@@ -120,12 +122,9 @@ class _Converter:
         for key, value in node.value:
             if _is_merge(key):
                 continue
-            if (
-                not isinstance(key, ScalarNode)
-                or not isinstance(_scalar(key), str)
-                or not key.value
-            ):
-                hint = f"; write '{key.value}'" if isinstance(key, ScalarNode) and key.value else ""
+            is_text = isinstance(key, ScalarNode) and isinstance(_scalar(key), str)
+            if not is_text or not key.value:
+                hint = f". Write '{key.value}'" if isinstance(key, ScalarNode) and key.value else ""
                 raise _Error(f"a key must be text{hint}", key)
             if key.value in lines:
                 raise _Error(
@@ -167,7 +166,7 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
     loader = _LOADERS.get(file.suffix.lower())
     if loader is None:
         if file.is_dir():
-            raise ConfigurationError("is a folder; expected a settings file", path=str(file))
+            raise ConfigurationError("is a folder. Expected a settings file", path=str(file))
         raise ConfigurationError(
             f"expected a file that ends in {', '.join(_LOADERS)}", path=str(file)
         )
@@ -179,7 +178,7 @@ def read_file(path: str | os.PathLike[str]) -> Tree:
         raise ConfigurationError(_TOO_DEEP, path=name) from None
     if values is None:
         raise ConfigurationError(
-            "the file is empty; settings that change nothing are {}", path=name
+            "the file is empty. Settings that change nothing are {}", path=name
         )
     if not isinstance(values, dict):
         kind = "a list"
@@ -252,7 +251,7 @@ def _load_toml(text: str, name: str) -> tuple[Any, dict[str, str]]:
         raise ConfigurationError(
             f"not TOML: {_LINE.sub('', str(error))[:80]}", path=where
         ) from None
-    return _with_origins(values or None, name)
+    return _with_origins(values or None, name)  # None, as an empty file in YAML
 
 
 def _load_json(text: str, name: str) -> tuple[Any, dict[str, str]]:

@@ -25,8 +25,8 @@ _PROFILE = "AGENTEVAL_PROFILE"
 _SECTION = "Evaluation"
 _SECTION_FIELDS = frozenset({"Enabled", "LogToConsole"})
 _REFERENCE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{")
-_BEGINNING = 12
-_WHOLE_WORD = 8
+_BEGINNING = 12  # characters: a beginning of a secret that is as long is masked
+_WHOLE_WORD = 8  # characters: a shorter secret is masked as a whole word only
 
 
 class Problem(NamedTuple):
@@ -124,10 +124,12 @@ def load_settings(
     file_name = None if source is None else os.path.basename(source)
     tree = _with_profile(tree, profiles, chosen, file_name)
     try:
-        overrides, variables, secrets, unknown = _read_variables(environment, tree)
+        from_environment = _read_variables(environment, tree)
     except ConfigurationError as error:
         raise located(error, tree) from None
-    tree = merge(tree, overrides)
+    tree = merge(tree, from_environment.overrides)
+    secrets = from_environment.secrets
+    # A `sample_rate` from code also replaces a `sampler` of the file, and vice versa.
     overridden = {*fields, *(EXCLUSIVE.get(key, key) for key in fields)}
     tree = tree.with_values(
         {key: value for key, value in tree.values.items() if key not in overridden}
@@ -140,8 +142,8 @@ def load_settings(
         file=None if source is None else os.fspath(source),
         profile=chosen,
         profiles=tuple(profiles),
-        variables=tuple(variables),
-        warnings=(*unknown, *warnings),
+        variables=tuple(from_environment.variables),
+        warnings=(*from_environment.warnings, *warnings),
         secrets=frozenset(secrets),
     )
 
@@ -246,12 +248,24 @@ def _with_profile(
     return merge(base, Tree(profiles[chosen], tree.origins_below(path, "")))
 
 
-def _read_variables(
-    environment: Mapping[str, str], base: Tree
-) -> tuple[Tree, list[Variable], set[str], list[str]]:
-    """Return what to merge over the file's tree.
+class _Found(NamedTuple):
+    """Holds what the variables of the environment say.
 
-    Return with it the variables in force, their secrets, and warnings of unknown names.
+    Attributes:
+        overrides: The tree to merge over the file's.
+        variables: Those in force.
+        secrets: Their secret values.
+        warnings: Of unknown names.
+    """
+
+    overrides: Tree
+    variables: list[Variable]
+    secrets: set[str]
+    warnings: list[str]
+
+
+def _read_variables(environment: Mapping[str, str], base: Tree) -> _Found:
+    """Return what the variables say, for the file's tree `base`.
 
     Variables are such as ``AGENTEVAL_SAMPLE_RATE`` or ``AGENTEVAL_TELEMETRY__ENDPOINT``. Empty ones
     are ignored. A value that begins with ``[`` or ``{`` is YAML. If it is not, `ConfigurationError`
@@ -295,7 +309,7 @@ def _read_variables(
         origins |= dict.fromkeys((path, *paths_of(value, path)), name)
         shown = MASK if _has_secret(path) else mask_text(text)
         variables.append(Variable(name, path, shown))
-    return Tree(values, origins), variables, secrets, warnings
+    return _Found(Tree(values, origins), variables, secrets, warnings)
 
 
 def _spelled(keys: list[str], base: object) -> list[str]:
@@ -348,15 +362,15 @@ def _substitute(
                 return "${"
             if name is None:
                 problems.append(
-                    (path, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${")
+                    (path, "expected ${NAME} or ${NAME:-default}. Write $${ for a plain ${")
                 )
                 return match[0]
             value = environment.get(name)
             if default is not None and not value:
                 return str(default)
             if value is None:
-                hint = f"set it, or give a default: ${{{name}:-...}}"
-                problems.append((path, f"the environment variable {name} is not set; {hint}"))
+                hint = f"Set it, or give a default: ${{{name}:-...}}"
+                problems.append((path, f"the environment variable {name} is not set. {hint}"))
                 return match[0]
             if value.strip():
                 secrets.add(value)
@@ -383,7 +397,7 @@ def _validated(
         problems = [*problems, *(problem for problem in error.problems if problem[0] not in paths)]
     if problems:
         raise located(ConfigurationError.of(problems), tree, secrets=secrets)
-    return settings
+    return settings  # bound: without problems nothing was raised
 
 
 def located(error: ConfigurationError, tree: Tree, *, secrets: Iterable[str] = ()) -> SettingsError:

@@ -72,15 +72,16 @@ class _State:
 
 _STATE = _State()
 reset_in_child(_STATE.reset_lock)
+# The process's pipeline under one key: `setdefault` lets the first of several threads win.
 _CURRENT: dict[str, Pipeline] = {}
 _FOLLOWING: weakref.WeakSet[Following] = weakref.WeakSet()
-_PREPARING: weakref.WeakSet[Following] = weakref.WeakSet()
-_AWAITING: list[Callable[[Settings], object]] = []
+_PREPARING: weakref.WeakSet[Following] = weakref.WeakSet()  # those that prepare their models
+_AWAITING: list[Callable[[Settings], object]] = []  # called once, by the next `configure`
 _DRAIN_S = 30.0
 _LOOK_AGAIN_S = 0.002
-_RETIRED: list[Pipeline] = []
+_RETIRED: list[Pipeline] = []  # replaced, and not yet empty
 _MAX_CLOSED: Final = 16
-_CLOSED: list[Any] = []
+_CLOSED: list[Any] = []  # exporters that a replaced pipeline had, the latest last
 _CLOSING: Final = Worker("agenteval-close", max_waiting=_MAX_CLOSED, idle_s=0.0)
 
 
@@ -223,10 +224,10 @@ def _event_stream(settings: Settings) -> EventStream:
     is_http = parts.port in (settings.sidecar.http_port, 4318) or parts.path.strip("/") != ""
     address = SidecarAddress(
         settings.endpoint,
-        is_http,
-        settings.is_endpoint_local,
-        settings.sidecar.token,
-        settings.endpoint_ca,
+        is_http=is_http,
+        is_local=settings.is_endpoint_local,
+        token=settings.sidecar.token,
+        ca=settings.endpoint_ca,
     )
     return EventStream(address, resource=settings.telemetry.emitter.providers.resource)
 
@@ -238,7 +239,7 @@ def _without_evaluation(settings: Settings) -> Settings:
     """
     if left := settings.evaluation_fields():
         fix = (
-            "a sidecar reads them from its own settings; to evaluate here set evaluate_in: process"
+            "a sidecar reads them from its own settings. To evaluate here set evaluate_in: process"
         )
         log.warning("left_to_sidecar", part="evaluate_in", fields=", ".join(left), fix=fix)
     agents = {
@@ -299,9 +300,9 @@ def run_fields(settings: Settings, pipeline: Pipeline, agent: str | None = None)
 
 
 def _swap(pipeline: Pipeline) -> Pipeline | None:
-    """Make it the process's pipeline and bind all handlers that follow it, or none.
+    """Make it the process's pipeline, bind the handlers that follow it, and return the previous one.
 
-    Return the previous one.
+    If a handler cannot be bound, all are bound to the previous one again, and the error is raised.
     """
     before = set_current_pipeline(pipeline)
     handlers = list(_FOLLOWING)
@@ -409,8 +410,8 @@ def configure(
     request = settings if isinstance(settings, Settings) else _Request(settings, profile, fields)
     if PROCESS.is_ours:  # the application's module is imported again, only for its evaluators
         return _load(request).settings
-    with _assembling() as free:
-        if not free:
+    with _assembling() as is_free:
+        if not is_free:
             raise ConfigurationError("configure is under way on this thread")
         loaded = _load(request)
         _apply(loaded)
@@ -430,9 +431,9 @@ def reload() -> bool:
     signal handler and from any thread, and never raises. It blocks for the file system, and while
     another thread reloads.
     """
-    with _assembling() as free:
+    with _assembling() as is_free:
         # A signal handler has interrupted a reload on this thread. That reload then reads once more.
-        if not free:
+        if not is_free:
             _STATE.reload_again = True
             return False
         done = _reload_once()

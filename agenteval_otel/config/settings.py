@@ -76,6 +76,7 @@ Problems = list[tuple[str | None, str]]
 
 
 def enabled_by_variable() -> bool:
+    """Return ``AGENTEVAL_ENABLED``, which is true if it is not set. Raises `ConfigurationError`."""
     value = os.environ.get("AGENTEVAL_ENABLED", "").strip() or True
     try:
         return TypeAdapter(bool).validate_python(value)
@@ -86,13 +87,14 @@ def enabled_by_variable() -> bool:
 
 
 def load_storage(values: object) -> tuple[Any, ...]:
+    return load_each(_load_provider, _listed_providers(values), path="storage")
+
+
+def _listed_providers(values: object) -> Sequence[Any]:
+    """Return the providers of the field `storage`, which may be a list, a single one, or None."""
     if isinstance(values, list | tuple):
-        several = values
-    elif values is None:
-        several = []
-    else:
-        several = [values]
-    return load_each(_load_provider, several, path="storage")
+        return values
+    return [] if values is None else [values]
 
 
 def _load_provider(value: object, path: str) -> Any:
@@ -143,6 +145,7 @@ _OF_EVALUATION: Final = (
     "on_breach",
     "on_recovery",
 )
+"""Fields that only a process that evaluates reads."""
 
 
 class ExportSettings(FrozenSettings):
@@ -331,7 +334,7 @@ class Settings(SharedFields):
         if is_given and urlsplit(self.endpoint).port in (4317, 4318):
             address = mask_text(self.endpoint)
             failure = ConfigurationError(
-                f"this is the sidecar's address, for evaluate_in: sidecar; a Collector's is set by "
+                f"this is the sidecar's address, for evaluate_in: sidecar. A Collector's is set by "
                 f"telemetry={{'endpoint': {address!r}}}",
                 path="endpoint",
             )
@@ -369,14 +372,9 @@ class Settings(SharedFields):
     @field_validator("storage", mode="before")
     @classmethod
     def _load_storage(cls, value: object, info: ValidationInfo) -> Any:
-        if isinstance(value, list | tuple):
-            several = value
-        elif value is None:
-            several = []
-        else:
-            several = [value]
         telemetry = info.data.get("telemetry")
-        return load_within(load_storage, [_with_defaults(entry, telemetry) for entry in several])
+        entries = [_with_defaults(entry, telemetry) for entry in _listed_providers(value)]
+        return load_within(load_storage, entries)
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Any:

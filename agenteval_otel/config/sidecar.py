@@ -100,8 +100,10 @@ class SidecarSettings(FrozenSettings):
         A client that reaches it can make judges spend money, and fill the memory.
         """
         problems: list[tuple[str | None, str]] = []
-        if (self.certificate is None) != (self.key is None):
-            missing = "key" if self.key is None else "certificate"
+        has_certificate = self.certificate is not None
+        has_key = self.key is not None
+        if has_certificate != has_key:
+            missing = "certificate" if has_key else "key"
             problems.append((missing, "certificate and key belong together"))
         if self.client_ca is not None and self.certificate is None:
             problems.append(

@@ -100,7 +100,7 @@ def _with_slugs(evaluator: Evaluator, path: str) -> Evaluator:
         if wrong is not None:
             hint = ""
             if criterion.name == "<lambda>":
-                hint = "; name a lambda: Func(criterion_name=..., function=...)"
+                hint = ". Name a lambda: Func(criterion_name=..., function=...)"
             raise ConfigurationError(
                 f"criterion name {criterion.name[:80]!r} {wrong}{hint}", path=path
             )

@@ -91,7 +91,7 @@ class AllMustPass(Aggregation, type="all_must_pass"):
             if member.weight > 0:
                 result = member.result
                 verdict = result.score if result.passed is None else result.passed
-                if isinstance(verdict, bool):
+                if isinstance(verdict, bool):  # a score that is a number or a text is no verdict
                     verdicts.append(verdict)
         return float(all(verdicts)) if verdicts else None
 
@@ -117,20 +117,19 @@ def overall_score(
         declared = by_name.get(result.criterion_name)
         if declared is None or result.error or result.skip_reason is not None or result.shadow:
             continue
-        value = normalize(result.score, declared)
-        if value is None:
+        normalized = normalize(result.score, declared)
+        if normalized is None:
             continue
-        if result.passed is None and (
-            declared.threshold is not None or declared.scale in BOOLEAN_SCALES
-        ):
+        gives_verdict = declared.threshold is not None or declared.scale in BOOLEAN_SCALES
+        if result.passed is None and gives_verdict:
             result = copy_with(result, {"passed": passed_of(result.score, declared)})
         weight = 1.0 if declared.weight is None else declared.weight
-        scored.append(Scored(result, value, weight))
+        scored.append(Scored(result, normalized, weight))
     if not scored:
         return None
     strategy = aggregation or WeightedMean()
     overall = strategy.combine(scored)
-    if overall is None or not 0.0 <= overall <= 1.0:
+    if overall is None or not 0.0 <= overall <= 1.0:  # NaN is refused too: no comparison holds
         return None
     return float(overall)
 

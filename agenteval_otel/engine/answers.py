@@ -65,11 +65,12 @@ def corrections(result: EvaluationResult, criteria: Sequence[EvaluationCriteria]
 
 
 def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what the runner says of a result.
+    """Return the fields that the runner sets in a result, such as its times and its probability.
 
-    Its probability is lower if its evaluator saw only a share.
+    The probability is multiplied by that of the evaluator, if it scores only a share of what it
+    is given.
     """
-    probability_given_sampled: object = result.probability_given_sampled
+    probability_given_sampled: object = result.probability_given_sampled  # of any type: user code
     if probability_given_sampled == 1.0 or "probability" not in facts:
         return facts
     probability = independent(facts["probability"], known(probability_given_sampled))

@@ -36,8 +36,8 @@ class Evaluated(NamedTuple):
     Attributes:
         outcome: What its evaluators gave, as they gave it.
         response: The same, redacted, as it is emitted.
-        is_counted: Its results are counted: they were not given, and the task was not settled
-            before, as a dropped one is.
+        is_counted: Its results are counted. They are not if they were given in place of
+            evaluators, or if the task was settled before, as a dropped one is.
     """
 
     task: Task
@@ -52,11 +52,12 @@ class Host(NamedTuple):
     """Holds what a pipeline gives to its capabilities, when it makes them.
 
     Attributes:
-        submit: Takes a task and about how many bytes it keeps alive. False where there is no room.
+        submit: Takes a task and about how many bytes it keeps alive. Returns False if there is no
+            room.
         broken: Counts and logs what breaks, by the part's name.
-        key: By which units are sampled and shown.
-        sampling_of: How an answer was sampled. It is asked once for each.
-        settings_of: Of the handler whose settings apply to an agent.
+        key: The key of sampling, which makes numbers and marks of ids.
+        sampling_of: Returns how an answer was sampled. Call it once for each answer.
+        settings_of: Returns the settings of the handler that apply to an agent, by its name.
     """
 
     submit: Callable[[Task, int], bool]
@@ -231,7 +232,7 @@ class Capabilities:
     ) -> None:
         self._broken = broken
         self._members: tuple[Capability, ...] = ()
-        self._know(members)
+        self._set_members(members)
 
     def __repr__(self) -> str:
         return f"<Capabilities {', '.join(member.name for member in self._members)}>"
@@ -241,9 +242,9 @@ class Capabilities:
 
     def add(self, member: Capability) -> None:
         """Add one behind the others, before a handler is bound."""
-        self._know((*self._members, member))
+        self._set_members((*self._members, member))
 
-    def _know(self, members: Iterable[Capability]) -> None:
+    def _set_members(self, members: Iterable[Capability]) -> None:
         self._members = tuple(members)
         for index, member in enumerate(self._members):
             if not isinstance(member, Capability):
@@ -258,7 +259,10 @@ class Capabilities:
         self._on_response = self._hooks("on_response")
 
     def _hooks(self, name: str) -> tuple[Callable[..., Any], ...]:
-        """Return the hook of those that override it: of each answer no other is asked."""
+        """Return the hook of each member that overrides it.
+
+        The empty hooks of the others are not called for each answer.
+        """
         empty = getattr(Capability, name)
         return tuple(
             getattr(member, name)
@@ -382,7 +386,7 @@ class Capabilities:
             self._safely(member, member.expire)
 
     def erase(self, erasure: Erasure) -> dict[str, int]:
-        """Have all give up what is concerned. Raises `StorageError`."""
+        """Have all delete what matches. Return how much, by what it is. Raises `StorageError`."""
         counts: Counter[str] = Counter()
         for member in self._members:
             counts.update(member.erase(erasure))
@@ -392,6 +396,7 @@ class Capabilities:
         """Have all hand what waits to the queue. Return whether there was any."""
         had_any = False
         for member in self._members:
+            # The call comes first in `or`: each is drained, also after one that had some.
             had_any = bool(self._safely(member, member.drain, reason)) or had_any
         return had_any
 
@@ -421,15 +426,16 @@ class Capabilities:
     def _each_in_time(
         self, hook: str, members: Sequence[Capability], deadline: float, share: float = 1.0
     ) -> bool:
-        done = True
+        are_all_done = True
         for member in members:
             left_s = max(0.0, deadline - time.monotonic()) * share
             is_done = self._safely(member, getattr(member, hook), left_s)
-            done = bool(is_done) and done
-        return done
+            if not is_done:
+                are_all_done = False
+        return are_all_done
 
     def _count(self, hook: Callable[..., Any], error: Exception) -> None:
-        member = getattr(hook, "__self__", Capability)  # none where the hook is a static method
+        member = getattr(hook, "__self__", Capability)  # a static method has no `__self__`
         self._broken(member.name, error)
 
     def _safely(self, member: Capability, hook: Callable[..., Any], *arguments: Any) -> Any:

@@ -63,7 +63,8 @@ class Evaluation(UnderWay):
         self._run_span: Span | None = None
         self._outcome: RunOutcome | None = None
         self._later: asyncio.Future[str] | None = None
-        self._started_ns = self._tick = 0
+        self._started_ns = 0  # Unix time
+        self._tick = 0  # of `perf_counter_ns` at the same moment: durations are counted from it
         self._stage: Stage = "evaluating"
         # One token. Popping it is atomic: of two threads that try, only one succeeds.
         self._right = [None]
@@ -85,7 +86,7 @@ class Evaluation(UnderWay):
     def needs_ground_truth(self) -> bool:
         return (
             self._settings.ground_truth is not None
-            and not self.task.select.is_part  # else it has its truth
+            and not self.task.select.is_part  # else the first evaluation has looked it up
             and not self.is_begun()
             and self._lookups < _MAX_LOOKUPS
         )
@@ -99,8 +100,12 @@ class Evaluation(UnderWay):
         later = self.start()
         if later is not None:
             return await later
-        outcome = self.finish() if self._engine.emitters_have_room() else self.finish_later()
-        return outcome if isinstance(outcome, str) else await outcome
+        if not self._engine.emitters_have_room():
+            return await self.finish_later()
+        outcome = self.finish()
+        if isinstance(outcome, str):
+            return outcome
+        return await outcome
 
     def start(self) -> Awaitable[str] | None:
         """Start the evaluators.
@@ -110,8 +115,9 @@ class Evaluation(UnderWay):
         """
         engine = self._engine
         task = self.task
-        # known before another thread took over, or taken over
-        if self._outcome is not None or self.superseded:
+        if self._outcome is not None:  # results were given, or found by the thread before this one
+            return None
+        if self.superseded:
             return None
         if self.run is None:
             # The wall clock may step, so it is read once; later times add what the monotonic clock
@@ -134,7 +140,7 @@ class Evaluation(UnderWay):
         task = self.task
         settings = self._settings
         chosen = task.select
-        # those of the off-peak window wait for it already
+        # Load is shed of evaluators that run at once. The others wait for the off-peak window.
         is_shed = engine.shedding.skip_models and chosen.schedule == "immediate"
         skip_models = is_shed and settings.calls_model
         sampling = task.sampling or engine.sampled.of(task, engine.shedding.keep)
@@ -144,11 +150,11 @@ class Evaluation(UnderWay):
         return Run(
             settings.runner,
             self.input,
-            self._over,
-            task.randomness,
-            sampling.probability,
-            sampling.upstream,
-            skip_models,
+            self._take_outcome,
+            randomness=task.randomness,
+            probability=sampling.probability,
+            upstream=sampling.upstream,
+            skip_models=skip_models,
             schedule=schedule,
             only=chosen.labels,
         )
@@ -204,11 +210,12 @@ class Evaluation(UnderWay):
     ) -> Evaluation | Literal["failed", "stays"]:
         """Return the same evaluation for another thread. Finished results stay, `blamed` has failed.
 
-        It stays with its thread while that one emits, and fails where it has not emitted anything
-        and `may_begin_again` is false. A look-up of the ground truth is repeated once. A save that
-        has begun counts as failed.
+        Return "stays" while its own thread emits, or if the task is settled. Return "failed" if
+        nothing was emitted and `may_begin_again` is false. A look-up of the ground truth is
+        repeated once. A save that has begun counts as failed.
         """
         is_withdrawn = self.claim()
+        # If another thread has the right, the results are being emitted, or the task is settled.
         if not is_withdrawn and self._stage not in ("saving", "over"):
             return "stays"
         self.superseded = True
@@ -224,14 +231,14 @@ class Evaluation(UnderWay):
         if other._stage == "saving":
             other._end_unsaved(error)
         if self.run is not None and self._outcome is None:
-            other.run = self.run.taken_over(blamed, error, other._over)
+            other.run = self.run.taken_over(blamed, error, other._take_outcome)
         return other
 
     def settle(self, outcome: str) -> str:
-        """Let nothing more be emitted, and return the outcome that matches what was: from any thread.
+        """Let nothing more be emitted, and return the outcome that matches what was emitted.
 
-        A result that is just being emitted, by a thread that a shutdown does not wait for, is not
-        known to arrive: its task keeps the outcome.
+        Any thread. A result that another thread is emitting at this moment is not known to arrive:
+        the task keeps the given outcome.
         """
         if self._stage == "over":
             return outcome
@@ -248,14 +255,15 @@ class Evaluation(UnderWay):
         if self._settings.storage is not None:
             self._settings.storage.interrupted(error)
 
-    def _over(self, outcome: RunOutcome) -> None:
+    def _take_outcome(self, outcome: RunOutcome) -> None:
+        """Take what the run gave, and finish if the evaluators ended after `start`."""
         completed = self.task.origin.completed(outcome)
         emitted = outcome if completed is None else completed
         results = with_least_probability(
             emitted.results, self._sampling.least, self._settings.baseline_rate
         )
         self._outcome = emitted._replace(results=results)
-        if completed is None:
+        if completed is None:  # there is nothing to emit
             self._stage = "over"
             if self._later is not None:
                 self._later.set_result(EVALUATED)
@@ -267,9 +275,12 @@ class Evaluation(UnderWay):
 
     @property
     def items(self) -> int:
-        return 2 + (0 if self._outcome is None else len(self._outcome.results))
+        """Return about how many spans and events `finish` emits: two, and one for each result."""
+        results = 0 if self._outcome is None else len(self._outcome.results)
+        return 2 + results
 
     def finish_later(self) -> Awaitable[str]:
+        """Finish once the host's processors have room. Return an awaitable of the task's outcome."""
         self._later = asyncio.get_running_loop().create_future()
         self._engine.wait_for_room(self.finish)
         return self._later
@@ -324,7 +335,7 @@ class Evaluation(UnderWay):
             return PIPELINE_FAILED
         later = self._later
         storage = self._settings.storage
-        response = self._emitted(self._outcome)
+        response = self._emit_once(self._outcome)
         if isinstance(response, str):
             return response
         if storage is None:
@@ -344,10 +355,10 @@ class Evaluation(UnderWay):
         task.add_done_callback(note_saved)
         return later
 
-    def _emitted(self, outcome: RunOutcome) -> EvaluatedResponse | str:
-        """Emit the response, unless that was done before, and return it.
+    def _emit_once(self, outcome: RunOutcome) -> EvaluatedResponse | str:
+        """Emit the response if that is not done yet, and return it.
 
-        Else return the task's outcome.
+        Return the task's outcome, a text, if another thread goes on or something failed.
         """
         engine = self._engine
         later = self._later
@@ -389,42 +400,44 @@ class Evaluation(UnderWay):
 
         It is built once, of the results as capabilities change them, and redacted.
         """
-        if self._response is None:
-            engine = self._engine
-            task = self.task
-            settings = self._settings
-            self.ensure_agent_span()
-            results = engine.capabilities.on_results(settings, outcome.results)
-            if results is not outcome.results:
-                outcome = self._outcome = outcome._replace(results=results)
-            elapsed_ns = perf_counter_ns() - self._tick
-            self._response = EvaluatedResponse(
-                self.input,
-                outcome,
-                settings,
-                engine.redaction,
-                engine.broken,
-                evaluated=task.target,
-                call_id=task.call_id,
-                started_ns=self._started_ns,
-                ended_ns=self._started_ns + elapsed_ns,
-                response_ended_ns=task.answered_ns or task.ended_ns or None,
-                due_ns=task.ended_ns or None,
-                late=task.late,
-                sampled=self._sampling,
-                conversation=task.conversation,
-            )
-            for result in self._response.results:
-                if result.error_type is not None:
-                    self._log_failure(result)
-        return self._response
+        if self._response is not None:
+            return self._response
+        engine = self._engine
+        task = self.task
+        settings = self._settings
+        self.ensure_agent_span()
+        results = engine.capabilities.on_results(settings, outcome.results)
+        if results is not outcome.results:
+            outcome = outcome._replace(results=results)
+            self._outcome = outcome
+        elapsed_ns = perf_counter_ns() - self._tick
+        response = EvaluatedResponse(
+            self.input,
+            outcome,
+            settings,
+            engine.redaction,
+            engine.broken,
+            evaluated=task.target,
+            call_id=task.call_id,
+            started_ns=self._started_ns,
+            ended_ns=self._started_ns + elapsed_ns,
+            response_ended_ns=task.answered_ns or task.ended_ns or None,
+            due_ns=task.ended_ns or None,
+            late=task.late,
+            sampled=self._sampling,
+            conversation=task.conversation,
+        )
+        self._response = response
+        for result in response.results:
+            if result.error_type is not None:
+                self._log_failure(result)
+        return response
 
     def _log_failure(self, result: EvaluationResult) -> None:
         """Log why an evaluator gave no score.
 
-        How a judge's reply begins that cannot be read is logged at debug level alone, and only
-        where content is captured. What other evaluators raise may quote the answer: it is in no
-        line.
+        If a judge's reply cannot be read, its beginning is logged at debug level, and only if
+        content is captured. What other evaluators raise may quote the answer: it is in no line.
         """
         part = result.criterion_name
         error_type = result.error_type
@@ -442,8 +455,8 @@ class Evaluation(UnderWay):
     def _emit(self, outcome: RunOutcome, response: EvaluatedResponse) -> None:
         """Emit the results and pass them to all that watches them.
 
-        The caller has the right to do so, which is given back. Raises nothing: what was
-        emitted is evaluated, whatever breaks behind it.
+        The caller has claimed the right to do so. It is given back here, for the save. Raises
+        nothing: what was emitted is evaluated, whatever breaks behind it.
         """
         engine = self._engine
         task = self.task
@@ -506,10 +519,10 @@ class Evaluation(UnderWay):
             engine.broken("telemetry", error)
 
     def _of_agent_span(self) -> Mapping[str, Any] | None:
-        """Return what an open agent span may take of the results.
+        """Return the attributes that the task's own agent span takes of the results.
 
-        None where there is none, and where they need a run span, as those of a handler that
-        raised.
+        Return None if that span is closed, or if the results need a run span, as those of a
+        handler that raised.
         """
         task = self.task
         emitter = self._settings.emitter
@@ -527,9 +540,9 @@ class Evaluation(UnderWay):
             return None
 
     def ensure_agent_span(self) -> None:
-        """Start the agent span afterwards, where no tracer was there when the call began.
+        """Start the agent span afterwards, if no tracer was there when the call began.
 
-        What comes later than its answer has none.
+        Late results and whole conversations get no agent span.
         """
         task = self.task
         settings = self._settings
@@ -545,10 +558,8 @@ class Evaluation(UnderWay):
             tracer = settings.emitter.tracer()
             if tracer is not None:
                 task.span = open_agent_span(tracer, task.agent, started_ns=task.started_ns)
-                span_context = task.span.get_span_context()
-                pid = os.getpid()
-                task.target = span_context
-                task.pid = pid
+                task.target = task.span.get_span_context()
+                task.pid = os.getpid()
                 task.span_attributes = settings.evaluated_attributes
         except Exception as error:
             self._engine.broken("telemetry", error)

@@ -39,6 +39,8 @@ from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry.emitter import Emitter
 
 AgentSpan = Literal["always", "sampled", "never"]
+_REMOTE = ("judge", "embedder", "storage")  # contracts of parts that may need a key
+_DISABLED = SamplingDecision(sampled=False, probability=None, reason="disabled", outcome=DISABLED)
 
 
 class SavesResults(Protocol):
@@ -142,7 +144,7 @@ def resolve(
     if not evaluators and not shared.forwards:
         raise ConfigurationError("expected at least one evaluator", path="evaluators")
     escalation = written.escalation or None
-    criteria = _asked_criteria(evaluators, written.criteria_set)
+    criteria = _criteria_for_inputs(evaluators, written.criteria_set)
     runner = EvaluationRunner(
         evaluators,
         criteria=criteria,
@@ -218,6 +220,7 @@ def check_schedules(runner: EvaluationRunner, known: Collection[Schedule]) -> No
         schedule = evaluator.schedule
         if schedule not in known:
             wrong = f"{evaluator.label} has schedule {schedule}, and nothing says when that is"
+            # The setting that says when a schedule runs has the schedule's name.
             problems.append((schedule, f"{wrong}: {SCHEDULE_SETTINGS[schedule]}"))
     if problems:
         raise ConfigurationError.of(problems)
@@ -245,7 +248,7 @@ def _check_conversations(runner: EvaluationRunner, sampler: object) -> None:
     if runner.of_conversations and not takes_all:
         wrong = f"evaluators of conversations need whole ones, and this sampler picks single answers: {sampler}"
         raise ConfigurationError(
-            f"{wrong}; sampler: {{type: conversation, ratio: 0.1}}", path="sampler"
+            f"{wrong}. Set sampler: {{type: conversation, ratio: 0.1}}", path="sampler"
         )
 
 
@@ -269,16 +272,12 @@ class _Disabled(Sampler):
         return _DISABLED
 
 
-_REMOTE = ("judge", "embedder", "storage")  # contracts of parts that may need a key
-_DISABLED = SamplingDecision(False, None, "disabled", DISABLED)
-
-
-def _asked_criteria(
+def _criteria_for_inputs(
     evaluators: Sequence[Evaluator], changes: Sequence[EvaluationCriteria]
 ) -> tuple[EvaluationCriteria, ...]:
-    """Return the criteria that inputs are asked for.
+    """Return the criteria that each input names, or an empty tuple if nothing is changed.
 
-    They are empty if the evaluators' own are unchanged.
+    Without criteria in the input, evaluators score their own.
     """
     if not changes:
         return ()
@@ -320,8 +319,9 @@ def check_escalation(
     `complete`: no others will be added, so at least one must be in the second stage.
     """
     first_stage = [evaluator for evaluator in evaluators if not waits(evaluator, escalation)]
-    first_criteria = _names(first_stage)
-    second_criteria = _names(evaluator for evaluator in evaluators if waits(evaluator, escalation))
+    second_stage = [evaluator for evaluator in evaluators if waits(evaluator, escalation)]
+    first_criteria = _criterion_names(first_stage)
+    second_criteria = _criterion_names(second_stage)
     problems: list[tuple[str | None, str]] = []
     for index, name in enumerate(escalation.criteria):
         if name not in second_criteria:
@@ -335,8 +335,10 @@ def check_escalation(
         if isinstance(rule, ResultSampler):
             place = f"{path}.rules[{index}]"
             problems += _criteria_out_of_reach(rule, first_criteria, second_criteria, place)
-            # Handlers may bring evaluators of criteria that a rule does not name.
-            if (rule.criteria or complete) and {*rule.criteria} <= {*first_criteria}:
+            # A rule without criteria takes the results of all evaluators, and a handler may bring
+            # more of them.
+            sees_known_results = bool(rule.criteria) or complete
+            if sees_known_results and set(rule.criteria) <= set(first_criteria):
                 problems += _rule_without_match(rule, first_stage, second_criteria, place)
     if problems:
         raise ConfigurationError.of(problems)
@@ -358,11 +360,11 @@ def _criteria_out_of_reach(
 
 
 def _rule_without_match(
-    rule: ResultSampler, of_first: Sequence[Evaluator], waiting: Sequence[str], path: str
+    rule: ResultSampler, first_stage: Sequence[Evaluator], waiting: Sequence[str], path: str
 ) -> list[tuple[str | None, str]]:
     """Return a problem if the first stage gives too few results for a rule to ever match."""
     names: list[str] = []
-    for evaluator in of_first:
+    for evaluator in first_stage:
         for criterion in declared_criteria(evaluator):
             if not rule.criteria or criterion.name in rule.criteria:
                 names.append(criterion.name)
@@ -374,7 +376,7 @@ def _rule_without_match(
     return []
 
 
-def _names(evaluators: Iterable[Evaluator]) -> list[str]:
+def _criterion_names(evaluators: Iterable[Evaluator]) -> list[str]:
     """Return the names of the criteria that evaluators declare, each once."""
     names: dict[str, None] = {}
     for evaluator in evaluators:

@@ -24,10 +24,11 @@ class Handlers:
     `Pipeline.handler` makes of it what runs.
 
     Args:
-        sampler: Of handlers that have none of their own, as are the next three.
-        evaluators: What they evaluate with.
-        criteria: What they are asked for.
-        escalation: Which answers their more expensive evaluators see.
+        sampler: The sampler of handlers that have none of their own.
+        evaluators: The evaluators of handlers that have none of their own.
+        criteria: The criteria of handlers that have none of their own.
+        escalation: Which answers the more expensive evaluators see, for handlers that say nothing
+            else.
         agents: What differs for single agents, by the agent's name.
         storage: Where results are kept.
         telemetry: Emits the results of handlers whose storage names no emitter: anything with an
@@ -78,7 +79,7 @@ class Handlers:
 
     @property
     def emitter(self) -> Emitter | None:
-        """Return what emits where storage names no emitter."""
+        """Return the emitter of handlers whose storage names none, or None if there is none."""
         emitter: Emitter | None = getattr(self.telemetry, "emitter", None)
         return emitter
 
@@ -87,8 +88,9 @@ class Handlers:
         return merged(in_code, self.agents.get(agent, _NOTHING_WRITTEN), self.defaults)
 
     def name_of(self, agent: str) -> str:
-        """Return whose settings apply to an agent from outside.
+        """Return the agent's name if the settings name it, else ``_other``.
 
-        They are its own, or ``_other`` for all agents that the settings do not name.
+        Agents that are not known in this process, as those of received spans, share the settings
+        of ``_other``.
         """
         return agent if agent in self.agents else OTHER

@@ -35,8 +35,8 @@ from agenteval_otel.semconv import (
 from agenteval_otel.telemetry.emitter import Emission, Emitter
 
 _LOOK_EVERY_ITEMS = 16
-"""So many spans or events of a list are emitted between two looks at the host's queues, which may
-be small.
+"""Spans and events that are emitted until the host's queues, which may be small, are looked at
+again.
 """
 
 Done = Callable[[Queued, "str | Awaitable[str]"], None]
@@ -51,9 +51,9 @@ class Engine(EngineParts):
     """Evaluates tasks, inside of the background thread's event loop.
 
     Args:
-        answers: Hears the end of handlers' calls.
-        user_id: Gives what is kept of an annotated user's id.
-        parts: As `EngineParts` has them.
+        answers: The origin of handlers' calls. It hears their end.
+        user_id: Returns what is kept of an annotated user's id, by default a hash.
+        parts: The arguments of `EngineParts`.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Engine(EngineParts):
         self._answers = answers
         self.user_id = user_id
         self._reading: Task | None = None
+        """The task whose input is being read, or of which samplers and capabilities are asked."""
         reset_in_child(self._reset)
 
     def __repr__(self) -> str:
@@ -164,9 +165,9 @@ class Engine(EngineParts):
 
         If the task goes no further, return its outcome or an awaitable of it.
         """
-        evaluation = _evaluation_of(task)  # another thread had begun it, and was held up
+        evaluation = _evaluation_of(task)  # not None if a thread had begun it and was held up
         self.present = None
-        part = "capture"
+        part = "capture"  # what an exception below is counted for
         try:
             if evaluation is None:
                 evaluation_input = self._input_of(task)
@@ -206,8 +207,8 @@ class Engine(EngineParts):
                 evaluation.ensure_agent_span()
                 task.stays = self.capabilities.on_answer(task, evaluation.input)
             runner = task.settings.runner
-            # Where all evaluators wait for the whole conversation, that was all.
-            goes_on = task.stays and (bool(runner.of_answers) or not runner.of_conversations)
+            are_all_of_conversations = bool(runner.of_conversations) and not runner.of_answers
+            goes_on = task.stays and not are_all_of_conversations
             if not goes_on:
                 self.end_span(task)
             return goes_on
@@ -220,12 +221,22 @@ class Engine(EngineParts):
         Another thread asks, which cannot know for sure.
         """
         task = self.present
-        evaluation = None if task is None else _evaluation_of(task)
-        run = None if evaluation is None else evaluation.run
-        return None if run is None else run.present()
+        if task is None:
+            return None
+        evaluation = _evaluation_of(task)
+        if evaluation is None:
+            return None
+        run = evaluation.run
+        if run is None:
+            return None
+        return run.present()
 
     def take_over(self, queued: Queued, blamed: Evaluator | None, held_s: float) -> Taken:
-        """Say who goes on with a task of a thread that is held up."""
+        """Say who goes on with a task of a thread that is held up.
+
+        `blamed` is the evaluator that holds the thread, None if it is not known. `held_s` is for how
+        long. The thread that watches the background thread calls this.
+        """
         task = self.task_of(queued)
         evaluation = _evaluation_of(task)
         if evaluation is None:
@@ -234,13 +245,14 @@ class Engine(EngineParts):
         error = EvaluationError(
             f"it held the background thread for {held_s:.1f} s", error_type="blocked"
         )
-        # In a sampler, a redactor, or what could not be named: the same.
+        # In a sampler, a redactor, or what could not be named, it would block the next thread too.
         is_held_here = (
             task is self._reading
             or task is self.finishing
             or (blamed is None and task is self.present)
         )
-        with contextlib.suppress(ValueError):  # it may wait for room in the host's processors
+        # Its `finish` may wait for room in the host's processors. ValueError: it does not.
+        with contextlib.suppress(ValueError):
             self._waiting.remove(evaluation.finish)
         taken = evaluation.taken_over(blamed, error, may_begin_again=not is_held_here)
         if isinstance(taken, str):
@@ -265,7 +277,7 @@ class Engine(EngineParts):
         return copy_with(evaluation_input, {"criteria": criteria})
 
     def _built_of(self, task: Task) -> EvaluationInput:
-        """Return the input of what a handler took and gave, which is forgotten then."""
+        """Return the input that is built of a handler's arguments and answer. Release them then."""
         call = task.call
         assert call is not None
         evaluation_input = build_input(
@@ -282,7 +294,10 @@ class Engine(EngineParts):
         return evaluation_input
 
     def _decide(self, evaluation_input: EvaluationInput, task: Task) -> str | None:
-        """Ask the sampler once more, and return the outcome of an answer that is not sampled."""
+        """Ask the sampler once more, with the input.
+
+        Return None if the answer is sampled, else the outcome of its task.
+        """
         settings = task.settings
         randomness = task.randomness or 0
         self._reading = task
@@ -303,7 +318,7 @@ class Engine(EngineParts):
             task.randomness = randomness if decision.randomness is None else decision.randomness
             if decision.sampled and decision.applies:
                 return None
-            # an unknown outcome could not be counted
+            # `index` raises for an outcome that accounting does not know and could not count.
             return OUTCOMES[OUTCOMES.index(decision.outcome)]
         except Exception as error:
             self.broken("sampler", error)
@@ -312,6 +327,7 @@ class Engine(EngineParts):
             self._reading = None
 
     def _bad_fact(self, name: str, why: str = "") -> None:
+        """Count and log a fact that was left out. 64 names of failures are counted apart at most."""
         # A name may come from data: only identifiers are logged.
         is_identifier = type(name) is str and len(name) <= 48 and name.isidentifier()
         shown = self.redaction.text(name) if is_identifier else "other"
@@ -326,7 +342,10 @@ def _evaluation_of(task: Task) -> Evaluation | None:
 
 
 def _identify(task: Task) -> None:
-    """Give a task its id: the one that the application has asked for, also since the answer came."""
+    """Give a task its id, the one of its call if the application has asked for it.
+
+    It may have asked after the answer came. The call gets the task's id in turn.
+    """
     call = task.call
     if task.call_id is None:
         known_id = None if call is None else call.call_id

@@ -54,7 +54,8 @@ WEIGHTED_MEAN: Final = WeightedMean()
 class RunOutcome(NamedTuple):
     """Holds the results in configured order, and the errors.
 
-    `broken` is what else was broken. `outgoing` is the redacted input if a model was called.
+    `criteria` are those that the input was scored on. `outgoing` is the redacted input if a model
+    was called. `broken` has the name and the error of each part that is no evaluator and raised.
     """
 
     results: list[EvaluationResult]
@@ -71,7 +72,7 @@ def combined(
 ) -> tuple[float | None, list[RunError]]:
     """Return the overall score of a run and its errors.
 
-    An aggregation that raises is one of them, and costs the score.
+    If the aggregation raises, the score is None, and the errors have one more.
     """
     strategy = aggregation or WEIGHTED_MEAN
     try:
@@ -123,6 +124,7 @@ class EvaluationRunner:
         self.has_shadows = any(evaluator.shadow for evaluator in self.evaluators)
         self.criteria = tuple(criteria) or own_criteria(self.evaluators)
         self.criteria_by_shadow: tuple[Sequence[EvaluationCriteria], ...] = (self.criteria, ())
+        """The criteria of regular evaluators, then those of shadow evaluators."""
         if self.has_shadows:
             self.criteria_by_shadow = asked_criteria(self.criteria)
         self.executor = executor or Executor(live=False)
@@ -154,7 +156,8 @@ class EvaluationRunner:
     def admit(self, names: set[str], criteria: Sequence[EvaluationCriteria]) -> None:
         """Bound the criteria of evaluators that declare none.
 
-        In telemetry each criterion becomes attributes and series.
+        In telemetry each criterion becomes attributes and series. Raise EvaluationError if there
+        are too many, or if a name cannot be one of a criterion. Offline there is no bound.
         """
         new: set[str] = set()
         if self.executor.is_live:
@@ -189,7 +192,15 @@ class EvaluationRunner:
             if not finished.done():
                 finished.set_result(outcome)
 
-        run = Run(self, evaluation_input, done, randomness, probability, upstream, skip_models)
+        run = Run(
+            self,
+            evaluation_input,
+            done,
+            randomness=randomness,
+            probability=probability,
+            upstream=upstream,
+            skip_models=skip_models,
+        )
         try:
             run.start()
             return await finished
@@ -200,7 +211,7 @@ class EvaluationRunner:
 class Run:
     """Takes one input through the evaluators. Everything happens on the thread that starts it.
 
-    `done` is called once, with the outcome: within `start` where every evaluator runs inline.
+    `done` is called once, with the outcome: within `start` if every evaluator runs inline.
     `probability` is the one among the responses of this process. With `skip_models`, criteria that
     ask a model are skipped (``load_shed``). With `only`, just evaluators with these labels run,
     without escalation, which was decided before. With a `schedule`, just evaluators with that
@@ -210,6 +221,7 @@ class Run:
     __slots__ = (
         "_broken",
         "_cancels",
+        "_decider",
         "_decision",
         "_done",
         "_due",
@@ -218,7 +230,6 @@ class Run:
         "_only",
         "_outgoing",
         "_probability",
-        "_question",
         "_randomness",
         "_schedule",
         "_shadowed",
@@ -282,13 +293,14 @@ class Run:
             )
         if only is not None:
             self._due = tuple(step for step in self._due if step.evaluator.label in only)
+        # The results of each evaluator that is due, at its position. None: they are not there yet.
         self._groups: list[list[EvaluationResult] | None] = [None] * len(self._due)
-        self._cancels: dict[int, Callable[[], None]] = {}
-        self._question: EscalationDecider | None = None
+        self._cancels: dict[int, Callable[[], None]] = {}  # of those that run elsewhere
+        self._decider: EscalationDecider | None = None  # until the second stage is decided
         self._decision: Any = None
         self._outgoing: EvaluationInput | None = None
         self._broken: Sequence[tuple[str, BaseException]] = ()
-        self._waiting = 0
+        self._waiting = 0  # how many answers are still to come from elsewhere
         self.at = -1  # position of the evaluator that runs inline at this moment
         self.superseded = False  # another thread took over: later answers are ignored
 
@@ -297,7 +309,7 @@ class Run:
         reason = self._wrong_input
         if reason is not None:
             self._groups = [
-                self._for_each(step, skip_reason=reason, **self._facts(step)) for step in self._due
+                self._unscored(step, skip_reason=reason, **self._facts(step)) for step in self._due
             ]
         if self.runner.has_stages and self._only is None:
             self._begin_first_stage()
@@ -305,7 +317,7 @@ class Run:
             for index in range(len(self._due)):
                 if self._groups[index] is None:
                     self._begin(index)
-        self._one_less()
+        self._note_answered()
 
     @property
     def takes_time(self) -> bool:
@@ -323,6 +335,7 @@ class Run:
             cancel()
 
     def present(self) -> Evaluator | None:
+        """Return the evaluator that runs inline at this moment. Any thread may ask."""
         return self._due[self.at].evaluator if self.at >= 0 else None
 
     def taken_over(
@@ -337,12 +350,12 @@ class Run:
             self.runner,
             self.evaluation_input,
             done,
-            self._randomness,
-            self._probability,
-            self._upstream,
-            self._skip_models,
-            self._only,
-            self._schedule,
+            randomness=self._randomness,
+            probability=self._probability,
+            upstream=self._upstream,
+            skip_models=self._skip_models,
+            only=self._only,
+            schedule=self._schedule,
         )
         other._outgoing = self._outgoing
         for index, step in enumerate(self._due):
@@ -352,13 +365,14 @@ class Run:
         return other
 
     def _begin(self, index: int) -> None:
+        """Start one evaluator. Inline its results are there at the end, unless it has to wait."""
         if self.superseded:  # by a run that begins it too
             return
         step = self._due[index]
         evaluator = step.evaluator
         executor = self.runner.executor
         started_ns = time_ns()
-        tick = perf_counter_ns()
+        tick = perf_counter_ns()  # of the same moment: the wall clock may step
         try:
             if self._skip_models and step.calls_model:
                 raise EvaluationSkipped(LOAD_SHED)
@@ -418,6 +432,7 @@ class Run:
                 return []
             return result_at_once(step.scores, self.evaluation_input, criterion)
         work = step.evaluator.evaluate(self.evaluation_input, criteria)
+        # A coroutine that waits for nothing ends with its first step: no event loop is needed.
         try:
             work.send(None)
         except StopIteration as end:
@@ -437,20 +452,22 @@ class Run:
                 self._groups[index] = self._checked(step, answer, started_ns, tick)
             except Exception as error:
                 self._groups[index] = self._failed(step, error, started_ns, tick)
-        self._one_less()
+        self._note_answered()
 
-    def _one_less(self) -> None:
+    def _note_answered(self) -> None:
+        """Count down. After the last answer, begin the second stage or give the outcome."""
         self._waiting -= 1
         if self._waiting or self.superseded:
             return
-        if self._question is not None:
-            question = self._question
-            self._question = None
-            self._waiting += 1
-            self._begin_second_stage(question)
-            self._one_less()
+        if self._decider is not None:
+            decider = self._decider
+            self._decider = None
+            self._waiting += 1  # so that the run cannot end before the stage has begun
+            self._begin_second_stage(decider)
+            self._note_answered()
             return
-        # no circle: what has ended is freed at once, without the collector
+        # The run lets go of `done`, which refers to the run: without that cycle both are freed at
+        # once, without the garbage collector.
         done = self._done
         self._done = None
         if done is not None:
@@ -458,23 +475,23 @@ class Run:
 
     def _begin_first_stage(self) -> None:
         assert self.runner.escalation is not None
-        self._question = EscalationDecider(
+        self._decider = EscalationDecider(
             self.runner.escalation, self.evaluation_input, self._randomness, self.runner.key
         )
-        self._decision = self._question.decide()
+        self._decision = self._decider.decide()
         for index, step in enumerate(self._due):
-            # Sampled whatever the first ones give: then no evaluator has to wait for them.
+            # If the answer is sampled whatever the first stage gives, the second need not wait.
             if self._groups[index] is None and (self._decision.sampled or not step.second):
                 self._begin(index)
 
-    def _begin_second_stage(self, question: EscalationDecider) -> None:
+    def _begin_second_stage(self, decider: EscalationDecider) -> None:
         if not self._decision.settled:
             first: list[EvaluationResult] = []
             for step, group in zip(self._due, self._groups, strict=True):
                 if group is not None and not step.second and not step.shadow:
                     first.extend(group)
-            self._decision = question.decide(first)
-        self._broken = [(f"escalation:{rule}", error) for rule, error in question.broken]
+            self._decision = decider.decide(first)
+        self._broken = [(f"escalation:{rule}", error) for rule, error in decider.broken]
         for index, step in enumerate(self._due):
             if step.second and self._groups[index] is None:
                 if self._decision.sampled:
@@ -482,7 +499,7 @@ class Run:
                 else:
                     load_shed = self._skip_models and step.calls_model
                     why = LOAD_SHED if load_shed else NOT_ESCALATED
-                    self._groups[index] = self._for_each(step, skip_reason=why, **self._facts(step))
+                    self._groups[index] = self._unscored(step, skip_reason=why, **self._facts(step))
 
     def _outcome(self) -> RunOutcome:
         results: list[EvaluationResult] = []
@@ -506,10 +523,12 @@ class Run:
     def _criteria_for(self, step: Step) -> Sequence[EvaluationCriteria]:
         return self._shadowed if step.shadow else self.criteria
 
-    def _for_each(self, step: Step, **facts: Any) -> list[EvaluationResult]:
-        return self._named(step, _for_each(step, self._criteria_for(step), **facts))
+    def _unscored(self, step: Step, **facts: Any) -> list[EvaluationResult]:
+        results = _results_without_score(step, self._criteria_for(step), **facts)
+        return self._as_emitted(step, results)
 
-    def _named(self, step: Step, results: list[EvaluationResult]) -> list[EvaluationResult]:
+    def _as_emitted(self, step: Step, results: list[EvaluationResult]) -> list[EvaluationResult]:
+        """Return the results, those of a shadow evaluator under the names of shadows."""
         return shadow_results(results) if step.shadow else results
 
     def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
@@ -518,21 +537,21 @@ class Run:
         facts["started_ns"] = started_ns
         facts["ended_ns"] = started_ns + perf_counter_ns() - tick
         if step.scores is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
-            return self._named(step, [completed(raw, facts | corrections(raw, criteria))])
+            return self._as_emitted(step, [completed(raw, facts | corrections(raw, criteria))])
         answered = criteria_of(step.evaluator, step.names, raw)
         if not step.names:
             self.runner.admit(answered, criteria)
             if not raw:
-                return self._for_each(step, skip_reason=NO_RESULT, **facts)
+                return self._unscored(step, skip_reason=NO_RESULT, **facts)
         group = [
             copy_with(result, facts_of(result, facts) | corrections(result, criteria))
             for result in raw
         ]
         if step.names and answered != step.names:
             # So that every criterion that was asked for is accounted for.
-            rest = _for_each(step, criteria, skip_reason=NO_RESULT, **facts)
+            rest = _results_without_score(step, criteria, skip_reason=NO_RESULT, **facts)
             group += [result for result in rest if result.criterion_name not in answered]
-        return self._named(step, group)
+        return self._as_emitted(step, group)
 
     def _failed(
         self, step: Step, error: BaseException, started_ns: int, tick: int
@@ -541,16 +560,19 @@ class Run:
         facts["started_ns"] = started_ns
         facts["ended_ns"] = started_ns + perf_counter_ns() - tick
         if isinstance(error, EvaluationSkipped):
-            return self._for_each(step, skip_reason=str(error) or "skipped", **facts)
-        return self._for_each(
+            return self._unscored(step, skip_reason=str(error) or "skipped", **facts)
+        return self._unscored(
             step, error=message_of(error), error_type=_error_type(error), raised=True, **facts
         )
 
     def _facts(self, step: Step) -> dict[str, Any]:
-        own = step.evaluator.sample_rate
+        """Return the fields that the run sets in each result of an evaluator."""
+        own_rate = step.evaluator.sample_rate
         if self._probability is None:
             return {"sampling_reason": None}
-        probability = self._probability if own is None else nested(self._probability, own)
+        probability: float | None = self._probability
+        if own_rate is not None:
+            probability = nested(self._probability, own_rate)
         return {"sampling_reason": None, "probability": self._upstream.applied(probability)}
 
     def _redacted(self) -> EvaluationInput:
@@ -576,14 +598,14 @@ def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
         threshold = threshold_of(evaluator.sample_rate)
     is_second = escalation is not None and waits(evaluator, escalation)
     return Step(
-        evaluator,
-        state,
-        names,
-        threshold,
-        is_second,
-        evaluator.calls_model,
-        scores,
-        evaluator.shadow,
+        evaluator=evaluator,
+        state=state,
+        names=names,
+        threshold=threshold,
+        second=is_second,
+        calls_model=evaluator.calls_model,
+        scores=scores,
+        shadow=evaluator.shadow,
     )
 
 
@@ -608,22 +630,22 @@ def _check_derived_names(evaluators: Sequence[Evaluator]) -> None:
             raise ConfigurationError(f"{wrong}: give one of them criterion_name", path="evaluators")
 
 
-def _for_each(
+def _results_without_score(
     step: Step, criteria: Sequence[EvaluationCriteria], **facts: Any
 ) -> list[EvaluationResult]:
     """Return one result without a score for each criterion of the evaluator that was asked for.
 
-    One that declares none has a single result, under its type: which criteria it would have
-    answered is unknown.
+    An evaluator that declares no criteria has a single result, under its type: which criteria it
+    would have answered is unknown.
     """
     skip_reason = facts.get("skip_reason")
     if skip_reason is not None:
         facts["reason_code"] = no_score_reason(skip_reason)
-    asked_for = {criterion.name for criterion in criteria}
-    names = [
-        criterion.name for criterion in step.evaluator.criteria() if criterion.name in asked_for
-    ]
-    if not step.names:
+    if step.names:
+        asked_for = {criterion.name for criterion in criteria}
+        declared = [criterion.name for criterion in step.evaluator.criteria()]
+        names = [name for name in declared if name in asked_for]
+    else:
         names = [step.evaluator.type]
     return [
         EvaluationResult(criterion_name=name, **step.evaluator.signature, **facts) for name in names

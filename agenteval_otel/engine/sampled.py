@@ -41,7 +41,11 @@ class SamplingRecord:
         self._has_looked = False
 
     def of(self, task: Task, keep: float | None = None) -> AnswerSampling:
-        """Return how a task was sampled. `keep` is the share that load shedding lets through."""
+        """Return how a task was sampled.
+
+        `keep` is the share that load shedding lets through, None if it sheds nothing. An upstream
+        probability that is not believed is counted, and makes the probability unknown.
+        """
         decision = task.decision
         by_trace = self.settings.unit == "trace"
         probability = probability_of(decision) if decision else None
@@ -66,9 +70,7 @@ class SamplingRecord:
             self._note_unknown(upstream.unknown)
             probability = None
             upstream = NOTHING_KNOWN
-        least = self._least_of(task.settings, upstream, keep)
-        if sampled is not None:
-            least = sampled.least
+        least = self._least_of(task.settings, upstream, keep) if sampled is None else sampled.least
         reason = decision.reason if decision else None
         return AnswerSampling(probability, upstream, reason, is_clustered, least)
 
@@ -77,7 +79,9 @@ class SamplingRecord:
         settings: HandlerSettings, upstream: Upstream, keep: float | None
     ) -> float | None:
         least = settings.least_probability
-        return None if least is None else upstream.applied(least * (keep or 1.0))
+        if least is None:
+            return None
+        return upstream.applied(least * (keep or 1.0))
 
     def as_forwarded(self, sampled: Sampled) -> Sampled:
         """Return how an application sampled the answer that it sent, as far as that is believed."""
@@ -115,6 +119,7 @@ class SamplingRecord:
             log.warning("head_sampling_ignored", part="sampling", ratio=ratio)
 
     def _is_clustered(self, task: Task) -> bool:
+        """Tell whether the handler had many calls in one trace. Log the first time that it had."""
         if task.target is not None and self.calls.add(task.agent, task.target.trace_id):
             log.warning(
                 "handler_repeats_in_trace",

@@ -15,7 +15,7 @@ class LateTruth(NamedTuple):
     Attributes:
         answer: What a right response says.
         prompt: The question that it answers, where that is known.
-        digest: Of the answer, to tell the same from another one.
+        digest: A hash of `answer`. Equal digests mean that the same truth came again.
     """
 
     answer: Any

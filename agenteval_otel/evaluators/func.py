@@ -105,7 +105,7 @@ class Func(CriterionEvaluator, type="Func"):
             name = qualified_name(value).rpartition(".")[2]
             raise ValueError(
                 f"expected a function of one argument: def {name}(evaluation_input: EvaluationInput), with its .prompt "
-                f"and .response_text; this one takes {signature}"
+                f"and .response_text. This one takes {signature}"
             ) from None
         return value
 

@@ -115,8 +115,9 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
         source = self.keywords_source_field
         value = evaluation_input.value_at(source)
         if isinstance(value, str):
-            exact = not source.startswith("context.") and self.ground_truth_keyword_mode == "exact"
-            return [value.strip(WHITESPACE)] if exact else _SEPARATORS.split(value)
+            is_truth = not source.startswith("context.")
+            is_one_keyword = is_truth and self.ground_truth_keyword_mode == "exact"
+            return [value.strip(WHITESPACE)] if is_one_keyword else _SEPARATORS.split(value)
         return value if isinstance(value, list | tuple) else ()
 
     @cached_property
@@ -125,7 +126,7 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
 
     def _prepared(self, keywords: Sequence[Any]) -> tuple[Sequence[str], Terms]:
         texts = [keyword for keyword in keywords if isinstance(keyword, str)]
-        # or a keyword with two spaces would never be found
+        # The text is collapsed too: a keyword with two spaces would never be found in it.
         if self.normalize_whitespace_for_source:
             texts = [collapsed(text) for text in texts]
         forms = [folded(text, case_sensitive=self.case_sensitive) for text in texts if text]
@@ -164,6 +165,7 @@ class Toxicity(BuiltInEvaluator, type="Toxicity"):
         if not isinstance(data, Mapping):
             return data
         rest = dict(data)
+        # Both spellings are removed. The one of Python counts if both are there.
         path = rest.pop("terms_file", rest.pop("termsFile", None))
         terms = rest.pop("toxic_terms", rest.pop("toxicTerms", None)) or ()
         if not isinstance(path, str) or not isinstance(terms, list | tuple):

@@ -27,11 +27,8 @@ def sorensen_dice(first: str, second: str, size: int) -> float:
     """
     if not first or not second:
         return float(first == second)
-    if (
-        size != 2
-        or min(len(first), len(second)) < size
-        or not (first.isascii() and second.isascii())
-    ):
+    has_bigrams = size == 2 and min(len(first), len(second)) >= 2
+    if not (has_bigrams and first.isascii() and second.isascii()):
         grams = _ngrams(first, size)
         others = _ngrams(second, size)
         return 2 * len(grams & others) / (len(grams) + len(others))
@@ -39,7 +36,8 @@ def sorensen_dice(first: str, second: str, size: int) -> float:
     seen = np.zeros((2, 1 << 14), np.bool_)
     for row, text in zip(seen, (first, second), strict=True):
         characters = np.frombuffer(text.encode(), np.uint8).astype(np.int64)
-        row[characters[:-1] << 7 | characters[1:]] = True
+        bigrams = characters[:-1] << 7 | characters[1:]  # two characters of seven bits each
+        row[bigrams] = True
     return 2 * int(np.count_nonzero(seen[0] & seen[1])) / int(np.count_nonzero(seen))
 
 
@@ -171,7 +169,7 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         below = f", below {self.score_cutoff:g}" if is_below else ""
         is_cut = max(len(source_text), len(best)) > self.max_characters
         of_several = f" (the most alike of {len(texts)})" if len(texts) > 1 else ""
-        only = f"; only the first {self.max_characters} characters" if is_cut else ""
+        only = f", only the first {self.max_characters} characters" if is_cut else ""
         fields = f"{self.source_field or 'response'} and {self.reference_field or 'response'}"
         measure = f"{self.algorithm} of {fields}{of_several}"
         shown_source = source[:_SHOWN_CHARACTERS]
@@ -179,8 +177,8 @@ class LexicalSimilarity(BuiltInEvaluator, type="LexicalSimilarity"):
         return Score(
             value=0.0 if is_below else similarity,
             reasoning=(
-                f"{measure}: {similarity:.4f}{below}{only}; "
-                f"source: {shown_source}; reference: {shown_reference}"
+                f"{measure}: {similarity:.4f}{below}{only}. "
+                f"Source: {shown_source}. Reference: {shown_reference}"
             ),
             metadata={"comparedCharacters": self.max_characters} if is_cut else None,
         )

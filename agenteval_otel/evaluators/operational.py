@@ -81,7 +81,7 @@ class ExactMatch(OperationalEvaluator, type="ExactMatch"):
         # The reference that begins most like the text shows best what is different.
         compared = [(_common(text, reference), reference) for reference in several]
         at, expected = max(compared, key=itemgetter(0))
-        others = "; no other reference matches either" if len(several) > 1 else ""
+        others = ", and no other reference matches either" if len(several) > 1 else ""
         difference = f"expected {_shown(expected[at:])}, found {_shown(text[at:])}"
         lengths = f"{len(text)} characters instead of {len(expected)}"
         return Score(
@@ -124,7 +124,7 @@ class Contains(OperationalEvaluator, type="Contains"):
         shown = ", ".join(map(_shown, missing[:8]))
         if len(missing) > 8:
             shown += ", ..."
-        reasoning = f"{present} of {total} found; missing: {shown}"
+        reasoning = f"{present} of {total} found, missing: {shown}"
         return Score(
             value=present / total,  # in mode `any` it is 0 here
             passed=False,

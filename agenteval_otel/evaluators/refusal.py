@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 WEIGHTS: Final = Path(__file__).parent / "lexicon" / "refusals.tsv"
 BIAS: Final = "(bias)"
-_LOOKED_AT = 360
+_LOOKED_AT = 360  # characters of an answer's beginning
 _APOSTROPHES = str.maketrans(
     dict.fromkeys("\u2019\u02bc\u2018\u00b4", "'") | dict.fromkeys("\u201c\u201d\u201e", '"')
 )
@@ -188,7 +188,7 @@ _ASKS = re.compile(
     rf"[^.?!]{{0,60}}?\b{_PART}"
     r"|\b(?:could|can) you (?:please )?(?:tell me|let me know|specify|clarify) (?:which|what|when|where)\b"
 )
-_SHORT = 600
+_SHORT = 600  # characters of an answer that may ask for details without declining
 
 
 def opening(text: str) -> str:
@@ -331,6 +331,7 @@ def reading(head: str) -> str:
     ``^`` is its start, and ``.`` is the end of a sentence.
     """
     tokens = _tokens(head)
+    # each word's class, or the word itself as the default of `get`
     read: Iterable[str] = map(_words().get, tokens, tokens)
     if "'" in head:
         read = [_plain(word) if "'" in word else word for word in read]

@@ -112,7 +112,7 @@ class Sentiment(BuiltInEvaluator, type="Sentiment"):
         total, positive, negative = self._sum(words)
         comparative = total / max(1, len(words))
         figures = f"raw score {total:g} of {len(words)} words, comparative {comparative:.4f}"
-        reasoning = f"{figures}; positive: {listed(positive)}; negative: {listed(negative)}"
+        reasoning = f"{figures}. Positive: {listed(positive)}. Negative: {listed(negative)}"
         metadata = {
             "rawScore": total,
             "comparativeScore": comparative,

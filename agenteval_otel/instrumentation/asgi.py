@@ -60,7 +60,7 @@ class AgentEvalMiddleware(Middleware):
                 exchange.end("error", error)
             raise
         finally:
-            exchange.end("abandoned")
+            exchange.end("abandoned")  # does nothing if the response has ended
             exchange.close()
 
     async def _follow_socket(

@@ -275,14 +275,14 @@ class Exchange:
     ) -> None:
         self._handler = handler
         self._call = call
-        self._reads = reads
+        self._reads = reads  # functions of the user read the bodies
         self.wanted = call.is_kept
         """Whether the bodies are kept. False for calls that `Handler._begin_unsampled` began."""
         self.ended = False
         self._token: Token[CapturedCall | None] | None = None
         self._context = None if call.span is None else context
         self._attached: Token[Context] | None = None
-        self._facts = request
+        self._request_facts = request  # method, path, query and headers
         self.request = _Body(limit)
         self.response = _Body(limit)
         self._status = 0
@@ -353,15 +353,16 @@ class Exchange:
 
     def _keep_prompt(self, call: HandlerCall) -> None:
         request = self.request
-        query = self._facts["query"]
+        query = self._request_facts["query"]
         body = bytes(request.kept)
         was_unread = bool(request.unread) and request.was_sent
         call.left_out += int(request.truncated or was_unread)
         call.prompt = RequestBody(body, query, request.kind)
         call.size_bytes += most_parsed_bytes(body) + kept_bytes(query)
         if self._reads:
-            call.arguments = ({**self._facts, "body": call.prompt},), {}
-            call.size_bytes += kept_bytes(self._facts["headers"])
+            request_facts = {**self._request_facts, "body": call.prompt}
+            call.arguments = (request_facts,), {}  # of `_request`
+            call.size_bytes += kept_bytes(self._request_facts["headers"])
 
     def _keep_answer(
         self, call: HandlerCall, end: StreamEnd, error: BaseException | None, unread: str
@@ -425,7 +426,9 @@ class _SocketMessage(Exchange):
         room = self._limit - self._sent_bytes
         size_bytes = kept_bytes(piece) + _MESSAGE_BYTES
         self._is_cut = size_bytes > room
-        text = piece[: max(0, room) // 4] if self._is_cut else piece
+        text = piece
+        if self._is_cut:
+            text = piece[: max(0, room) // 4]  # a character may take four bytes
         if text:
             self._sent.append(SentMessage(text))
             self._sent_bytes += size_bytes
@@ -592,7 +595,7 @@ def _reader(
 
     Return None if there are none.
     """
-    if prompt is response is capture is None:
+    if prompt is None and response is None and capture is None:
         return None
 
     def read(arguments: dict[str, Any], answer: object) -> dict[str, Any]:

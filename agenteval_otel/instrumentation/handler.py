@@ -49,8 +49,8 @@ _pid = os.getpid
 _current_context = current_context
 _fresh_call = fresh_call
 _thread = THREAD
-_LOOP_EVERY = 64
-_CALL_BYTES = 540
+_LOOP_EVERY = 64  # calls between two looks at the event loop
+_CALL_BYTES = 540  # of a call beside its texts and what was copied
 _SOCKET_NAMES: Final = frozenset({"websocket", "ws"})
 """Names of a WebSocket among arguments without annotations, which `monitor` cannot refuse."""
 
@@ -149,7 +149,7 @@ class Handler:
                 # As `SamplingKey.of_trace` has it: a call costs as much as the arithmetic. By
                 # place: the two properties take 95 ns instead of 29, a sixth of an unsampled call.
                 product = (span_context[0] ^ sampling.mask) * sampling.first
-                randomness = (product ^ product >> 96) * sampling.second >> 64 & LOW_64
+                randomness = ((product ^ (product >> 96)) * sampling.second >> 64) & LOW_64
             else:
                 has_trace = span_context is not None and span_context.is_valid
                 span = span if has_trace else None
@@ -168,6 +168,7 @@ class Handler:
             memo: dict[int, SamplingDecision] | None = None
             if decision is None:
                 memo = {} if sampling.keeps_memo else None
+                # By place, which takes less time: no answer, no input and no results yet.
                 decision = sampling.decide(
                     SamplingContext(self.agent, randomness, None, None, memo, None, sampling.key)
                 )
@@ -189,7 +190,10 @@ class Handler:
     def leave(
         self, call: HandlerCall, answer: object = None, error: BaseException | None = None
     ) -> None:
-        """Take the answer or the exception of a call that was entered, and send it on its way."""
+        """Take the answer or the exception of a call that was entered, and queue the call.
+
+        It runs on the caller's thread and raises nothing.
+        """
         try:
             if call.token is not None:
                 self.scope.close(call)
@@ -220,7 +224,7 @@ class Handler:
                 return
             pipeline.submit(call, size)
             self._count += 1
-            if not self._count % _LOOP_EVERY or self._count == 1:
+            if self._count % _LOOP_EVERY == 0 or self._count == 1:
                 self._note_loop()
         except Exception as failure:
             self._fail(call, failure)
@@ -403,6 +407,7 @@ class Handler:
                 if sampling.upstream_attribute is not None:
                     attributes = getattr(span, "attributes", None) or {}
                     call.upstream = attributes.get(sampling.upstream_attribute)
+                # A root span: its `parent` is None. A span that shows no parent may not be one.
                 if sampling.only_recorded and getattr(span, "parent", span) is None:
                     call.head_ratio = head_ratio_of(trace.get_tracer_provider())
                 call.host_span = span
@@ -438,6 +443,7 @@ class Handler:
 
     def _open_own_span(self, call: HandlerCall, decision: SamplingDecision | None) -> None:
         settings = self.binding.settings
+        # A decision that does not apply yet samples only if its sampler turns out to apply.
         surely = decision is not None and decision.sampled and decision.applies
         if not surely and settings.agent_span != "always":
             return
@@ -466,6 +472,8 @@ class Handler:
         A call that was not settled yet is settled by it.
         """
         try:
+            # A failure of the scope changes no outcome, and neither does one of a call that is not
+            # kept or has its outcome.
             # By identity: at the end of the stack a comparison of texts has no room.
             if part is not SCOPE and (call is None or (call.is_kept and not call.settled)):
                 # first, and without a call: the stack may be exhausted

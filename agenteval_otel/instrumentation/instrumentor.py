@@ -52,7 +52,7 @@ They are wrapped when they are imported.
 _PREFIX: Final = "AGENTEVAL_"
 _FIX: Final = (
     "nothing is evaluated: name a settings file in AGENTEVAL_SETTINGS (agenteval-otel init writes one), set a variable "
-    "such as AGENTEVAL_SAMPLE_RATE=1, or call agenteval_otel.configure() in the application; "
+    "such as AGENTEVAL_SAMPLE_RATE=1, or call agenteval_otel.configure() in the application. "
     "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=agenteval silences this line"
 )
 
@@ -105,11 +105,11 @@ class AgentEvalInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             add(self._processor)
         templates = {}
         for kind in _KINDS:
-            taken = {
-                route: agent
-                for route, agent in routes.items()
-                if kind.has_sockets or not route.startswith(f"{SOCKET} ")
-            }
+            taken: dict[str, str] = {}
+            for route, agent in routes.items():
+                is_of_sockets = route.startswith(f"{SOCKET} ")
+                if kind.has_sockets or not is_of_sockets:
+                    taken[route] = agent
             if taken:
                 templates[kind] = kind(None, routes=taken)
         for module, name, kind in _APPLICATIONS:

@@ -122,7 +122,7 @@ class Scope:
     def around_async(
         self, call: HandlerCall, step: Callable[[Any], Awaitable[Any]]
     ) -> Callable[[Any], Any]:
-        """Return the same for a step that is awaited."""
+        """Return a step that is awaited, under the call's own span as `around` does."""
 
         async def within(value: object) -> Any:
             self._attach(call)

@@ -62,7 +62,8 @@ _TASK_BYTES: Final = 2_048
 _SPAN_BYTES: Final = 1_024
 _ATTRIBUTE_BYTES: Final = 128  # of an attribute beside its texts: its place, and a number
 _NUMBERS: Final = frozenset({bool, int, float})
-_TICK_S: Final = 0.05, 0.5
+_LEAST_TICK_S: Final = 0.05
+_MOST_TICK_S: Final = 0.5
 _SHUTDOWN_S: Final = 1.0
 
 
@@ -100,13 +101,13 @@ class SpanEvaluation:
 
         All traces are read first, which takes less time than both steps for each.
         """
-        spans = [without_evaluations(trace.spans) for trace in traces]
-        readings = read_traces(spans, nested_agents=self._nested)
+        foreign_spans = [without_evaluations(trace.spans) for trace in traces]
+        readings = read_traces(foreign_spans, nested_agents=self._nested)
         followers = followers or [None] * len(traces)
-        for trace, others, reading, follower in zip(
-            traces, spans, readings, followers, strict=True
+        for trace, foreign, reading, follower in zip(
+            traces, foreign_spans, readings, followers, strict=True
         ):
-            self._count(reading, len(trace.spans) - len(others), len(others))
+            self._count(reading, ours=len(trace.spans) - len(foreign), foreign=len(foreign))
             self._submit(trace, reading, follower)
 
     def is_mark(self, value: str, trace_id: int) -> bool:
@@ -164,13 +165,14 @@ class SpanEvaluation:
             return
         _submit(pipeline, task, _TASK_BYTES + kept_bytes(task.input), follower)
 
-    def _count(self, reading: TraceReading, ours: int, others: int) -> None:
+    def _count(self, reading: TraceReading, *, ours: int, foreign: int) -> None:
+        """Count the spans of a trace: those of evaluations, and the others by what became of them."""
         count = (self._pipeline or default_pipeline()).accounting.count_spans
         for scope, spans in reading.not_understood.items():
             count(SPANS_NOT_UNDERSTOOD, spans, scope)
         count(SPANS_OURS, ours)
         count("left_out", reading.left_out)
-        count(SPANS_READ, others - reading.left_out - reading.not_understood.total())
+        count(SPANS_READ, foreign - reading.left_out - reading.not_understood.total())
 
     def count_assembled(self, assembler: TraceAssembler) -> None:
         """Count the spans that were not read with a trace. The assembler then counts anew."""
@@ -179,9 +181,10 @@ class SpanEvaluation:
         assembler.unread = Counter()
         for (outcome, scope), spans in unread.items():
             count(outcome, spans, scope)
-        for outcome in ("late", "left_out"):
-            count(outcome, getattr(assembler, outcome))
-            setattr(assembler, outcome, 0)
+        count("late", assembler.late)
+        assembler.late = 0
+        count("left_out", assembler.left_out)
+        assembler.left_out = 0
         forgotten = assembler.forgotten - self._forgotten
         self._forgotten = assembler.forgotten
         if forgotten > 0:
@@ -345,21 +348,21 @@ def _monitored(spans: list[ReadSpan]) -> list[int | None]:
 
 def below(spans: Iterable[ReadSpan], tops: list[Any]) -> set[int]:
     """Return the ids of these spans, and of all below them."""
-    known = dict.fromkeys(tops, True)
-    if not known:
+    is_below = dict.fromkeys(tops, True)  # by id, of each span that was looked at
+    if not is_below:
         return set()
     by_id = {span.span_id: span for span in spans}
     for span in by_id.values():
-        path: list[int] = []
+        path: list[int] = []  # from the span up to one that is known
         current: ReadSpan | None = span
-        while current is not None and current.span_id not in known:
+        while current is not None and current.span_id not in is_below:
             # until its parents say otherwise; in a circle they do not
-            known[current.span_id] = False
+            is_below[current.span_id] = False
             path.append(current.span_id)
             current = None if current.parent_id is None else by_id.get(current.parent_id)
-        if current is not None and known[current.span_id]:
-            known |= dict.fromkeys(path, True)
-    return {span_id for span_id, is_below in known.items() if is_below}
+        if current is not None and is_below[current.span_id]:
+            is_below |= dict.fromkeys(path, True)
+    return {span_id for span_id, is_one in is_below.items() if is_one}
 
 
 def without_evaluations(spans: Sequence[ReadSpan]) -> Sequence[ReadSpan]:
@@ -408,7 +411,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
             nested_agents=nested_agents, pipeline=pipeline, is_remote=False
         )
         self._pipeline = pipeline
-        tick_s = min(max(quiet_s / 4, _TICK_S[0]), _TICK_S[1])
+        tick_s = min(max(quiet_s / 4, _LEAST_TICK_S), _MOST_TICK_S)
         self._worker = Worker(
             "agenteval-spans", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True
         )
@@ -537,7 +540,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
                 self._add(span, size_bytes, now_s)
             if last:
                 complete = assembler.take_all()
-            elif done:
+            elif done is not None:
                 complete = assembler.take(now_s, quiet_s=0.0)
             else:
                 complete = assembler.take(now_s, quiet_s=None)

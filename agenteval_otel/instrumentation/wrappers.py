@@ -74,7 +74,7 @@ _ARGUMENTS: Final = (
 
 def refuse_unknown(arguments: Mapping[str, Any]) -> None:
     """Raise `ConfigurationError` for arguments that `monitor` does not have."""
-    for name in arguments:
+    for name in arguments:  # the first of them, if there is one
         raise ConfigurationError(f"unknown argument{known_choices(name, _ARGUMENTS)}", path=name)
 
 
@@ -91,12 +91,9 @@ def decorated(
     pipeline: Pipeline | None,
 ) -> Any:
     """Return the wrapped handler, or a decorator if no handler was passed yet."""
-    if (
-        handler is not None
-        and not callable(handler)
-        and not isinstance(handler, classmethod | staticmethod)
-    ):
-        hint = f"; did you mean agent={handler!r}?" if isinstance(handler, str) else ""
+    can_be_called = callable(handler) or isinstance(handler, classmethod | staticmethod)
+    if handler is not None and not can_be_called:
+        hint = f". Did you mean agent={handler!r}?" if isinstance(handler, str) else ""
         if isinstance(handler, property | functools.cached_property):
             hint = ": put @monitor below it, on the function"
         raise ConfigurationError(
@@ -256,9 +253,8 @@ def _function(function: Callable[..., Any], handler: Handler) -> Callable[..., A
                 binding.unsampled.not_sampled += 1
             else:
                 call = enter(args, kwargs)
-        except (
-            Exception
-        ):  # the host's stack is exhausted: there is room to count, and for nothing else
+        except Exception:
+            # The host's stack is exhausted: there is room to count, and for nothing else.
             call = None
             handler.binding.outcomes[PIPELINE_FAILED] += 1
         if call is None:
@@ -289,7 +285,7 @@ def _coroutine(
         try:
             call = entered
             binding = handler.binding
-            if call is not None:
+            if call is not None:  # begun by a function that returned this coroutine
                 pass
             elif current() is not None:
                 call = enter(args, kwargs)
@@ -326,7 +322,7 @@ def _generator(
         stream = function(*args, **kwargs)
         call = entered or _enter(handler, args, kwargs)
         chunks: list[Any] = []
-        left = STREAM_CHARS if call is not None and call.is_kept else 0
+        chars_left = STREAM_CHARS if call is not None and call.is_kept else 0
         send = stream.send
         throw = stream.throw
         if call is not None and call.span is not None:
@@ -344,12 +340,12 @@ def _generator(
                 except StopIteration as stop:
                     end = "abandoned" if closing else "completed"
                     return stop.value
-                if left > 0:
+                if chars_left > 0:
                     if type(chunk) is str:
-                        left -= len(chunk) or 1
+                        chars_left -= len(chunk) or 1
                         chunks.append(chunk)
                     else:
-                        left -= _kept(call, chunk, chunks)
+                        chars_left -= _kept(call, chunk, chunks)
                 try:
                     sent = yield chunk
                     resume = send
@@ -365,7 +361,7 @@ def _generator(
             raise
         finally:
             sent = None
-            _leave(handler, call, None, problem, (chunks, end, left <= 0))
+            _leave(handler, call, None, problem, (chunks, end, chars_left <= 0))
             problem = None  # the frame and its exception must not hold each other
 
     return monitored
@@ -378,7 +374,7 @@ def _async_generator(
         stream = function(*args, **kwargs)
         call = entered or _enter(handler, args, kwargs)
         chunks: list[Any] = []
-        left = STREAM_CHARS if call is not None and call.is_kept else 0
+        chars_left = STREAM_CHARS if call is not None and call.is_kept else 0
         first = _first_send(stream)
         send = stream.asend
         throw = stream.athrow
@@ -398,12 +394,12 @@ def _async_generator(
                 except StopAsyncIteration:
                     end = "abandoned" if closing else "completed"
                     return
-                if left > 0:
+                if chars_left > 0:
                     if type(chunk) is str:
-                        left -= len(chunk) or 1
+                        chars_left -= len(chunk) or 1
                         chunks.append(chunk)
                     else:
-                        left -= _kept(call, chunk, chunks)
+                        chars_left -= _kept(call, chunk, chunks)
                 try:
                     sent = yield chunk
                     resume = send
@@ -419,7 +415,7 @@ def _async_generator(
             raise
         finally:
             sent = None
-            _leave(handler, call, None, problem, (chunks, end, left <= 0))
+            _leave(handler, call, None, problem, (chunks, end, chars_left <= 0))
             problem = None
 
     return monitored
@@ -451,18 +447,20 @@ def _leave(
     error: BaseException | None = None,
     stream: tuple[list[Any], StreamEnd, bool] | None = None,
 ) -> None:
+    """End a call. `stream` has the chunks, how the stream ended, and whether some were not kept."""
     if call is None:
         return
-    if id(type(answer)) not in _NO_RESPONSE and (
-        _follow_future(handler, call, answer) or _follow_body(handler, call, answer)
-    ):
-        return
+    if id(type(answer)) not in _NO_RESPONSE:
+        is_followed = _follow_future(handler, call, answer) or _follow_body(handler, call, answer)
+        if is_followed:  # the call ends later
+            return
     try:
         if stream is not None:
             call.keep_stream(*stream)
         handler.leave(call, answer, error)
     except Exception:
-        handler.binding.outcomes[PIPELINE_FAILED] += not call.settled
+        if not call.settled:
+            handler.binding.outcomes[PIPELINE_FAILED] += 1
         call.settled = True
 
 

@@ -298,7 +298,7 @@ class EvaluationInput(Annotations):
         known = names_of(cls)
         for name in data:
             if name not in known:
-                hint = f"; known: {', '.join(field_names(cls))}"
+                hint = f". Known: {', '.join(field_names(cls))}"
                 meant = nearest(name, field_names(cls), cutoff=0.6)
                 if meant is not None:
                     hint = f" (did you mean {meant!r}?)"
@@ -440,7 +440,6 @@ def is_blank(answer: object) -> bool:
 
 
 # --- conversations
-# --------------------------------------------------------------------------------------------------
 _OF_ANSWER = (
     "response",
     "prompt",
@@ -579,6 +578,7 @@ def _set_result(calls: list[dict[str, Any]], message: Message) -> None:
     """Set the content of a tool's message as the result of the first call that waits for it."""
     id = message.tool_call_id
     for call in calls:
-        if call["result"] is None and id in (None, call["id"]):
+        is_meant = id is None or id == call["id"]
+        if is_meant and call["result"] is None:
             call["result"] = message.content
             return

@@ -17,10 +17,10 @@ _T = (
     (3 * Z95**7 + 19 * Z95**5 + 17 * Z95**3 - 15 * Z95) / 384,
     (79 * Z95**9 + 776 * Z95**7 + 1482 * Z95**5 - 1920 * Z95**3 - 945 * Z95) / 92_160,
 )
-_FEW: Final = 10.0
+_FEW: Final = 10.0  # scores on the rarer side, below which their variance is a guess
 _MOST_UNITS: Final = 2_000
 _DIGEST: Final = 0xFFFF_FFFF
-_NOTHING = 1e-12
+_NOTHING = 1e-12  # a variance that is 0 but for rounding
 _ROUNDING: Final = 1e-6  # 10 of 100 are ten
 
 
@@ -131,6 +131,12 @@ class WeightedSums:
     """Running sums of scores in [0, 1], each a unit.
 
     Mean and interval come from them without keeping the scores.
+
+    Attributes:
+        count: How many scores were added.
+        w, w2: Sums of the weights, and of their squares.
+        wy: Sum of weight times score.
+        w2y, w2y2: Sums of the squared weight times the score, and times the squared score.
     """
 
     __slots__ = ("count", "w", "w2", "w2y", "w2y2", "wy")
@@ -212,7 +218,8 @@ class UnitSums(WeightedSums):
             is_baseline: Its answer had the least probability of all, as far as that is known.
         """
         super().add(score, weight)
-        self._preferred += not is_baseline
+        if not is_baseline:
+            self._preferred += 1
         scored = weight * score
         if unit is None:
             self._alone += 1
@@ -301,7 +308,7 @@ def wilson_interval(rate: float, count: float) -> tuple[float, float]:
     centre = (rate + shift / 2) / (1 + shift)
     variance = rate * (1 - rate) / count + shift / (4 * count)
     half = Z95 / (1 + shift) * math.sqrt(variance)
-    # The limits themselves meet the rate at 0 and 1; rounding must not lift them past it.
+    # The limits themselves meet the rate at 0 and 1. Rounding must not move them past it.
     low = min(rate, max(0.0, centre - half))
     high = max(rate, min(1.0, centre + half))
     return low, high

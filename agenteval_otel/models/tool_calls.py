@@ -56,7 +56,7 @@ ERROR_FLAGS: Final = ("is_error", "isError", "error")
 STATUSES: Final = ("status", "outcome")
 """Fields of a result that say how the tool ended."""
 FAILED_STATUSES: Final = frozenset({"denied", "error", "failed"})
-"""What they say of a tool that failed."""
+"""The values of `STATUSES` that say that the tool failed."""
 FAILED_KINDS: Final = frozenset({"retry-prompt", "tool-error"})
 """Kinds of results that say that the tool failed."""
 VALUE_KINDS: Final = frozenset(
@@ -64,7 +64,7 @@ VALUE_KINDS: Final = frozenset(
 )
 """Kinds of ``{type, value}``, the AI SDK's form of a result."""
 FAILED_VALUES: Final = frozenset({"error-json", "error-text", "execution-denied"})
-"""Those of them that say that the tool failed."""
+"""The `VALUE_KINDS` that say that the tool failed."""
 
 WORDS: Final = frozenset({
     *NAMES, *ARGUMENTS, *IDS, *CALL_RESULTS, *RESULTS, *CALL_FIELDS, *RESULT_FIELDS, *FUNCTIONS, *ERROR_FLAGS,

@@ -49,6 +49,15 @@ _LINE_EVERY_S = 10.0
 _FIRST_ESTIMATE_S = 3.0
 _REWRITTEN_EVERY_S = 0.1
 
+ANSWER = "answer"
+"""The label of the run error where an answer could not be made."""
+CONCURRENCY = 8
+_MOST_AT_ONCE = 10_000
+_MOST_BEHIND = 64
+_MOST_PROBLEMS = 20
+OnResult = Callable[[int, AggregatedEvaluationResult], None]
+Answer = Callable[[EvaluationInput], Awaitable[EvaluationInput]]
+
 
 class OfflineRun:
     """Evaluates one input or many by one configuration.
@@ -65,7 +74,7 @@ class OfflineRun:
     ) -> None:
         if not isinstance(config, EvaluationRunConfig):
             raise ConfigurationError(
-                f"expected an EvaluationRunConfig, found {type(config).__name__}; "
+                f"expected an EvaluationRunConfig, found {type(config).__name__}. "
                 "EvaluationRunConfig.model_validate(...) makes one of a mapping"
             )
         self.config = config
@@ -94,10 +103,8 @@ class OfflineRun:
         if self.answer is not None:
             try:
                 evaluation_input = await self.answer(evaluation_input)
-            except (
-                Exception,
-                SystemExit,
-            ) as error:  # of the application: a failed input, never a score
+            # of the application: a failed input, never a score
+            except (Exception, SystemExit) as error:
                 return _failed(evaluation_input, error, ANSWER)
         config.check_input(evaluation_input)
         snapshot = snapshot_of(evaluation_input)
@@ -110,7 +117,7 @@ class OfflineRun:
         failures: list[BaseException] = []
         try:
             snapshot = await with_ground_truth(snapshot, config.ground_truth, failures.append)
-            # Every input of a run is evaluated; what its configuration passes over lowers that of
+            # Every input of a run is evaluated. Only an escalation lowers the probability of
             # single criteria.
             probability = None if config.escalation is None else 1.0
             outcome = await self.runner.run(snapshot, probability=probability)
@@ -142,10 +149,8 @@ class OfflineRun:
             return aggregated
         try:
             await self.config.storage.save_result(self.redaction.result(aggregated))
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # a client of the user's own: the results are not lost with it
+        # a client of the user's own: the results are not lost with it
+        except (Exception, SystemExit) as error:
             earlier = aggregated.run_errors or ()
             failed = _error_of("StorageProvider", error)
             return copy_with(aggregated, {"run_errors": (*earlier, failed)})
@@ -191,9 +196,9 @@ def _config_of(config: EvaluationRunConfig | None, fields: dict[str, Any]) -> An
 
 
 def _weighted(result: EvaluationResult) -> EvaluationResult:
-    """Return the result with the probability that only its evaluator knows of.
+    """Return the result with its probability if its evaluator saw only a share of the inputs.
 
-    It is, for example, a spend limit's. All inputs are evaluated.
+    A spend limit, for example, leaves inputs out. The run itself evaluates all.
     """
     if result.probability is not None or result.probability_given_sampled == 1.0:
         return result
@@ -217,16 +222,6 @@ def _for_models(config: EvaluationRunConfig) -> Redaction:
 
 def _redaction_failed(redactor: str, error: BaseException) -> None:
     log.warning("redaction_failed", part=redactor, error_type=type(error).__name__)
-
-
-ANSWER = "answer"
-"""The label of the run error where an answer could not be made."""
-CONCURRENCY = 8
-_MOST_AT_ONCE = 10_000
-_MOST_BEHIND = 64
-_MOST_PROBLEMS = 20
-OnResult = Callable[[int, AggregatedEvaluationResult], None]
-Answer = Callable[[EvaluationInput], Awaitable[EvaluationInput]]
 
 
 async def run_evaluations(
@@ -270,7 +265,7 @@ async def run_evaluations(
     inputs = _accepted(inputs, concurrency)
     total = len(inputs) if isinstance(inputs, Sized) else None
     results: dict[int, AggregatedEvaluationResult] = {}
-    running: dict[int, asyncio.Event] = {}
+    running: dict[int, asyncio.Event] = {}  # by position, the oldest first
     waiting = enumerate(inputs)
     broken = 0
     with (
@@ -281,7 +276,8 @@ async def run_evaluations(
         def finished(position: int, aggregated: AggregatedEvaluationResult) -> None:
             nonlocal broken
             has_errors = any(result.error for result in aggregated.results)
-            broken += bool(aggregated.run_errors) or has_errors
+            if aggregated.run_errors or has_errors:
+                broken += 1
             shown.advance(broken)
             if keep_results:
                 results[position] = aggregated
@@ -364,9 +360,8 @@ async def _evaluate(
         try:
             checked = as_input(evaluation_input, path=f"inputs[{position}]")
             aggregated = await run.evaluate(checked)
-        except (
-            Exception
-        ) as error:  # this input's own: the configuration was checked when it was built
+        # this input's own: the configuration was checked when it was built
+        except Exception as error:
             aggregated = _failed(evaluation_input, error)
         del running[position]
         over.set()
@@ -411,7 +406,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
         what: str = "inputs evaluated",
         share: Callable[[], float | None] = lambda: None,
-        more: Callable[[], str] = str,
+        more: Callable[[], str] = lambda: "",
     ) -> None:
         self._total = total
         self._what = what
@@ -461,7 +456,7 @@ class Progress:
         return f"about {left_s / 3_600:,.0f} h left"
 
     def _fitting(self, parts: Sequence[str]) -> str:
-        """Return the first parts that fit: a terminal's line that is broken is not rewritten."""
+        """Return the first parts that fit in a line: a line that wraps cannot be rewritten."""
         line = parts[0]
         for part in parts[1:]:
             if self._rewrites and len(line) + len(part) + 2 > self._width():

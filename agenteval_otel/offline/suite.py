@@ -118,10 +118,10 @@ class SuiteResult(Value):
                 tried = result.label or result.status
                 rows[result.criterion_name] = ("shadow", _number(result.normalized), tried)
         names_of_results = [result.criterion_name for result in self.results]
-        ran = dict.fromkeys([*names_of_results, *rows])
+        in_order = dict.fromkeys([*names_of_results, *rows])
         width = max(map(len, rows), default=0)
         lines = [f"{self.name} {'passed' if self.passed else 'failed'}: {self.reasoning}"]
-        for name in ran:
+        for name in in_order:
             status, value, why = rows[name]
             lines.append(f"  {status:<7} {name:<{width}}  {value:>5}  {brief(why, _LINE)}".rstrip())
         return "\n".join(lines)
@@ -212,7 +212,7 @@ def _reason_of(result: EvaluationResult) -> str | None:
         rule = f"threshold {result.threshold:g}"
     else:
         return result.reasoning or result.reason_code
-    return f"{rule}; {result.reasoning}" if result.reasoning else rule
+    return f"{rule}, reason: {result.reasoning}" if result.reasoning else rule
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -319,6 +319,7 @@ class Suite(RunModel):
         """
         evaluation_input = as_input(evaluation_input)
         results: list[EvaluationResult] = []
+        # reversed, so that the first of two criteria with one name counts
         criteria_of_input = {
             criterion.name: criterion for criterion in reversed(evaluation_input.criteria)
         }

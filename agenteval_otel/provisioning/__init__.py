@@ -47,7 +47,7 @@ TARGETS: Mapping[str, ProvisioningTarget] = {
         "dashboards and data sources for Grafana",
         "grafana/",
         {
-            "queries": "recorded (default): read what Prometheus records; raw: do without, by Grafana's expressions"
+            "queries": "recorded (default) reads what Prometheus records, raw does without, by Grafana's expressions"
         },
     ),
     "prometheus": ProvisioningTarget(
@@ -62,8 +62,8 @@ TARGETS: Mapping[str, ProvisioningTarget] = {
         "routes and inhibitions for those alerts",
         "alertmanager/",
         {
-            "webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts; no notifications without it",
-            "idle": "hours in which a service may be silent, such as '22:00-06:00 Europe/Berlin'; UTC without a zone",
+            "webhook": "where alerts are posted, such as http://127.0.0.1:9000/alerts (no notifications without it)",
+            "idle": "hours in which a service may be silent, such as '22:00-06:00 Europe/Berlin' (UTC without a zone)",
         },
     ),
     "collector": ProvisioningTarget(

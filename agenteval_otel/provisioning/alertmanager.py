@@ -14,7 +14,7 @@ from agenteval_otel.provisioning.prometheus.rules import GROUP, SERVICE, literal
 
 _HOURS: Final = re.compile(r"((?:[01]\d|2[0-3]):[0-5]\d)-((?:[01]\d|2[0-3]):[0-5]\d)(?: +(\S+))?")
 _SILENT: Final = "AgentevalServiceSilent"
-_HEAD: Final = """Receivers of the alerts. `{receiver}` gets all of them; for others add receivers
+_HEAD: Final = """Receivers of the alerts. `{receiver}` gets all of them. For others add receivers
 (email_configs, slack_configs, pagerduty_configs, ...) and name them in the routes."""
 _HEAD_WITHOUT_WEBHOOK: Final = """Nothing is sent yet: pass `--webhook URL`, or configure this receiver, such as
 webhook_configs: [{url: "http://127.0.0.1:9000/alerts"}]."""

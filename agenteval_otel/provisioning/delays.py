@@ -37,8 +37,9 @@ _VERDICTS = 1_000_000  # of a simulation of false pages, at least
 _WINDOWS = 20  # of each process in it, at least
 _ONE_BY_ONE = (
     "These are the delays of answers that do not depend on one another. Conversations whose turns are alike take two "
-    "to eight times as many verdicts; a total outage for one reason about seven minutes, however many answers there "
-    "are. Of several processes, conversations count a minute after they began, and up to ten where they last longer"
+    "to eight times as many verdicts. A total outage for one reason takes about seven minutes, however many answers "
+    "there are. Of several processes, conversations count a minute after they began, and up to ten where they last "
+    "longer"
 )
 _WRONG = 0.001  # where no failure is allowed: the share that an evaluator gets wrong
 
@@ -229,14 +230,14 @@ def warnings_of(plan: MonitoringPlan) -> Iterator[str]:
             yield (
                 f"{who}: with `of_last: {item.of_last}` any failure is a breach. An evaluator that is wrong in one of "
                 f"{1 / failing:,.0f} verdicts breaches it every {_rounded(exact.verdicts)} verdicts. Without `of_last` "
-                f"a failure is a ticket; an objective below 1 has {statistics}"
+                f"a failure is a ticket. An objective below 1 has {statistics}"
             )
             continue
         yield (
             f"{who}: `of_last: {item.of_last}` does not rule out chance. An agent exactly at this objective of "
             f"{objective.share * 100:g} % is in breach {exact.in_breach * 100:.0f} % of the time, anew every "
-            f"{_rounded(exact.verdicts)} verdicts; one with half as many failures every {_rounded(half.verdicts)}. "
-            f"Without `of_last`: {statistics}"
+            f"{_rounded(exact.verdicts)} verdicts. One with half as many failures is in breach every "
+            f"{_rounded(half.verdicts)}. Without `of_last`: {statistics}"
         )
 
 
@@ -280,7 +281,7 @@ def page_of(plan: MonitoringPlan) -> str:
     return (
         "# How long until the page\n\nFrom a fall of the share of answers that pass to the notification of "
         "`AgentevalObjectiveBreached`: half of all\nfalls take at most so long, nine of ten what stands in "
-        "parentheses. One process, metrics exported every minute; for\nother numbers: `agenteval-otel explain "
+        "parentheses. One process, metrics exported every minute. For\nother numbers: `agenteval-otel explain "
         f"--alerts`.\n{tables}{notes}\n{MARK} prometheus`.\n"
     )
 

@@ -99,7 +99,7 @@ def write(folder: Path, files: GeneratedFiles, *, force: bool = False) -> list[s
             text = _read(folder / name)
             if text is not None and MARK not in text:
                 raise ConfigurationError(
-                    "was not generated; --force writes over it", path=str(folder / name)
+                    "was not generated. --force writes over it", path=str(folder / name)
                 )
     for name in changed:
         _replace(folder / name, files[name])

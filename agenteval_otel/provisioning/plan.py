@@ -155,6 +155,7 @@ class MonitoringPlan(Value):
         as it is, and can correct.
         """
         agents = sorted(name for name, entry in pipeline.handlers.agents.items() if entry.enabled)
+        # By criterion: the agents that have it, each with whether a judge scores it there.
         agents_of: dict[EvaluationCriteria, dict[str, bool]] = {}
         evaluators: list[Evaluator] = []
         rates: list[float] = []
@@ -288,6 +289,7 @@ def _calibration(
     record = calibrations.find(criterion, evaluator_id)
     if record is None or record.expired_because(evaluator_version=version) is not None:
         return None
+    # The square is compared so that NaN cannot correct either.
     if not record.can_correct or not record.correction.square > 0:
         return None
     return record

@@ -225,16 +225,25 @@ def _pass_rate_estimates(series: Callable[[str], str]) -> dict[str, str]:
     shown = _if_enough(units, series("answers"), series("preferred"))
     residuals = f"({unit_f2} - 2 * (1 - {rate}) * {unit_f} + (1 - {rate}) ^ 2 * {unit_w2})"
     exact = f"{rate} * (1 - {rate}) / ({variance} > 0)"
-    enough = f"{{0}} * ({p} + {f}) / ({p2} + {f2}) >= {FEW}"
-    few = f"{{0}} * ({p} + {f}) / ({p2} + {f2}) < bool {FEW}"
-    is_rare = f"clamp_max(({few.format(p)}) + ({few.format(f)}), 1)"
+
+    def results_of(weight: str) -> str:
+        return f"{weight} * ({p} + {f}) / ({p2} + {f2})"
+
+    enough_pass = f"{results_of(p)} >= {FEW}"
+    enough_fail = f"{results_of(f)} >= {FEW}"
+    few_pass = f"{results_of(p)} < bool {FEW}"
+    few_fail = f"{results_of(f)} < bool {FEW}"
+    is_rare = f"clamp_max(({few_pass}) + ({few_fail}), 1)"
     of_answers = f"({p} + {f}) ^ 2 / ({p2} + {f2} > 0)"
     of_units = f"({p} + {f}) ^ 2 / ({unit_w2} > 0)"
-    has_both = f"{exact} and {enough.format(p)} and {enough.format(f)}"
+    has_both = f"{exact} and {enough_pass} and {enough_fail}"
     total = f"({verdicts} + {Z * Z:.4f})"
     wider = f"{is_rare} * {Z * Z:.4f} * {verdicts} * ({rate} - 0.5) ^ 2 / {total}"
     root = f"{Z} * sqrt({verdicts} * {rate} * (1 - {rate}) + {Z * Z / 4:.4f} + {wider})"
-    end = f"({verdicts} * {rate} + {Z * Z / 2:.4f} {{}} {root}) / {total}"
+
+    def end(sign: str) -> str:
+        return f"({verdicts} * {rate} + {Z * Z / 2:.4f} {sign} {root}) / {total}"
+
     return {
         "pass_rate": f"{p} / ({p} + {f} > 0)",
         "variance_apart": f"({f} ^ 2 * {p2} + {p} ^ 2 * {f2}) / ({p} + {f} > 0) ^ 4",
@@ -242,8 +251,8 @@ def _pass_rate_estimates(series: Callable[[str], str]) -> dict[str, str]:
         "variance": f"({by_unit} > {apart}) or {apart}",
         "kish": f"({of_units} < {of_answers}) or {of_answers}",
         "verdicts": f"({has_both}) or ({exact} < {kish}) or {kish}",
-        "pass_rate_low": f"clamp_min({end.format('-')}, 0) {shown}",
-        "pass_rate_high": f"clamp_max({end.format('+')}, 1) {shown}",
+        "pass_rate_low": f"clamp_min({end('-')}, 0) {shown}",
+        "pass_rate_high": f"clamp_max({end('+')}, 1) {shown}",
     }
 
 

@@ -1,4 +1,4 @@
-"""Names of a server on this machine, by which requests of foreign pages in a browser are told."""
+"""Names of a server on this machine: requests of other sites' pages in a browser carry another name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LocalNames:
     """The hosts by which clients may address a server that asks for no token.
 
     A page of any site can let its own name lead to 127.0.0.1 (DNS rebinding), and its requests then
-    carry that name as `Host`. Only names can be made to lead elsewhere, so every address is right.
+    carry that name as `Host`. An address cannot be made to lead elsewhere, so each address is right.
 
     Args:
         names: Names that are right, besides ``localhost``.

@@ -18,7 +18,8 @@ _EVERY_S = 60.0
 _MAX_CAUSES = 256
 _OTHERS = "other causes"
 _NAME = "agenteval_otel"
-_FACT: Final = re.compile(r"\{(\w+)\}")
+_FACT: Final = re.compile(r"\{(\w+)\}")  # in a sentence: {name}
+# In a sentence: [words that are left out if a fact in them is not known]
 _OPTIONAL: Final = re.compile(r"\[([^\]]*)\]")
 
 
@@ -39,7 +40,7 @@ class _Cause:
         Return None to all others.
         """
         if now >= self.due and self._writing.acquire(blocking=False):
-            is_due = now >= self.due
+            is_due = now >= self.due  # another thread may have had its turn meanwhile
             left_out = self.left_out
             if is_due:
                 self.due = now + _EVERY_S
@@ -98,15 +99,15 @@ def _rendered(lines: Mapping[str, LogLine], event: str, facts: Mapping[str, Any]
     time, level and our name, and facts of several words, which the sentence tells, are not repeated.
     """
     is_alone = not logging.getLogger(_NAME).hasHandlers()
-    begin = f"{time.strftime('%Y-%m-%d %H:%M:%S')} WARNING agenteval-otel: " if is_alone else ""
+    prefix = f"{time.strftime('%Y-%m-%d %H:%M:%S')} WARNING agenteval-otel: " if is_alone else ""
     shown: dict[str, Any] = {"event": event, **facts}
     if line := lines.get(event):
-        sentence, spoken = in_words(line, facts)
-        begin += f"{sentence}; docs/{line.page} "
+        sentence, told_facts = in_words(line, facts)
+        prefix += f"{sentence}. See docs/{line.page} "
         if is_alone:
-            shown = {name: value for name, value in shown.items() if name not in spoken}
+            shown = {name: value for name, value in shown.items() if name not in told_facts}
     fields = " ".join(f"{name}={value!r}" for name, value in shown.items())
-    return f"{begin}[{fields}]"
+    return f"{prefix}[{fields}]"
 
 
 class _Plain:
@@ -147,18 +148,22 @@ class _Log:
     def _write(self, level: str, event: str, facts: dict[str, Any]) -> None:
         try:
             now = time.monotonic()
-            left_out = self._cause(f"{event}:{facts.get('part', '')}"[:200], now).turn(now)
-            if left_out is not None:
-                if left_out:
-                    facts["left_out"] = left_out
-                getattr(self.load(), level)(event, **facts)
-        except Exception:
+            key = f"{event}:{facts.get('part', '')}"[:200]
+            left_out = self._cause(key, now).turn(now)
+            if left_out is None:
+                return
+            if left_out:
+                facts["left_out"] = left_out
+            getattr(self.load(), level)(event, **facts)
+        except Exception:  # of a handler or a processor of the host's: a log line breaks nothing
             return
 
     def forget(self) -> None:
+        """Forget all causes, in a forked child."""
         self._last = {}  # a lock may have been taken while the parent forked
 
     def _cause(self, key: str, now: float) -> _Cause:
+        """Return the cause with this key. Beyond 256 causes of the last minute all others share one."""
         causes = self._last
         if key not in causes and len(causes) >= _MAX_CAUSES:  # more than anybody reads
             for old in [name for name, cause in list(causes.items()) if cause.due <= now]:
@@ -170,10 +175,10 @@ class _Log:
     def load(self) -> Any:
         """Import structlog and read the sentences, which takes up to a tenth of a second.
 
-        Lines are plain where that fails.
+        If that fails, return a logger that works without structlog.
 
-        It imports rich where that is installed, which draws from `random`: the application's state
-        is restored.
+        structlog imports rich if that is installed, and rich draws from `random`: the application's
+        state is restored.
         """
         if self._logger is None:
             state = random.getstate()

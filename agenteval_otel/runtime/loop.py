@@ -126,7 +126,7 @@ class LoopThread:
     ) -> Future[T]:
         """Start a coroutine, in this context or in a copy of the caller's.
 
-        Return its result to come.
+        Return a future of its result, at once.
 
         Raises:
             OSError: No descriptor is left for a loop.
@@ -207,7 +207,8 @@ class LoopThread:
 def _run_on(loop: asyncio.AbstractEventLoop) -> None:
     """Run the loop until it is stopped, and close it.
 
-    What a task raises to end the process ends only that task.
+    `SystemExit` and `KeyboardInterrupt` of a task end `run_forever`, which is then called again:
+    they end only that task.
     """
     while not loop.is_closed():
         with contextlib.suppress(BaseException):
@@ -217,6 +218,7 @@ def _run_on(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _cancel_and_stop(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel all tasks, and stop the loop when they have ended, at most half a second later."""
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()

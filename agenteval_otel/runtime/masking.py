@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import unquote
 
 MASK = "***"
-_MAX_DEPTH = 64  # beyond what settings may be nested, by twice
-_SHORTEST = 4
+_MAX_DEPTH = 64  # twice as deep as settings may be nested
+_SHORTEST = 4  # characters of a secret that `mask_known` masks: a shorter one is in many words
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LAST = frozenset(
     {
@@ -62,10 +62,8 @@ def is_secret(name: str) -> bool:
 def mask(value: object, name: str = "") -> Any:
     """Return the value with its secrets masked and its containers copied.
 
-    A value whose name says so is masked whole.
-
-    Names and missing values stay. Text is changed only where all of it is an address or a
-    credential.
+    If `name`, or a key within the value, is that of a secret, all below it is masked. Keys, empty
+    values and booleans stay. Other text is changed only if all of it is an address or a credential.
     """
     return _mask(value, is_secret(name), 0)
 

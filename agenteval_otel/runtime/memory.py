@@ -17,7 +17,7 @@ _SHARED_BYTES: Final = 1_024
 """A larger text is counted once, however often a value holds it."""
 _TEXT_BYTES: Final = 80  # of a text beside its characters
 _WIDEST: Final = 4  # bytes of one character
-_LOOKED_AT_BYTES: Final = 8 * 1024
+_LOOKED_AT_BYTES: Final = 8 * 1024  # the longest body that the caller's thread looks at
 _READ_BYTES: Final = 2 * _MIB  # of a longer body capture reads the beginning and the end
 _ESCAPES: Final = (b"\\u", b"%F", b"%f")  # in JSON, and in a form for what lies beyond 0xFFFF
 
@@ -25,10 +25,12 @@ _ESCAPES: Final = (b"\\u", b"%F", b"%f")  # in JSON, and in a form for what lies
 def kept_bytes(value: Any) -> int:
     """Return how many bytes Python keeps for a value and all that it holds.
 
-    Exact for texts: Python keeps one, two or four bytes for each character, as the widest one
-    needs, so a single emoji makes a text four times as large. For plain values, containers of them
-    and objects whose fields are in ``__dict__``. Each object counts once, but short texts, numbers
-    and what a mapping of attributes holds each time.
+    It is for plain values, containers of them, and objects whose fields are in ``__dict__``. It is
+    exact for texts: Python keeps one, two or four bytes for each character, as the widest one
+    needs, so a single emoji makes a text four times as large.
+
+    A container, an object and a text above 1,024 bytes count once, however often the value holds
+    them. Short texts and numbers count each time. In a dictionary of plain values all texts do.
     """
     kind = type(value)
     if kind in _ATOMS:
@@ -75,7 +77,7 @@ def _fields_of(value: object) -> tuple[Any, Any]:
 def decoded_bytes(data: bytes | bytearray) -> int:
     """Return how many bytes Python keeps for these once they are decoded as UTF-8.
 
-    Takes as much memory meanwhile, unless they are ASCII.
+    Unless they are ASCII they are decoded to find out, which takes as much memory meanwhile.
     """
     if data.isascii():
         return _TEXT_BYTES + len(data)
@@ -93,9 +95,10 @@ def parsed_bytes(data: bytes | bytearray) -> int:
 
 
 def most_parsed_bytes(data: bytes | bytearray) -> int:
-    """Return `parsed_bytes` of a short body, and at least that of a long one.
+    """Return `parsed_bytes` of a short body, and an upper bound of it for a long one.
 
-    For the caller's thread, whose time must not grow with the body: a long one is not looked at.
+    This is for the caller's thread, whose time must not grow with the body: above 8 KiB only the
+    length is used.
     """
     if len(data) <= _LOOKED_AT_BYTES:
         return parsed_bytes(data)
@@ -132,6 +135,7 @@ class MemoryPart:
         return False
 
     def release(self, size_bytes: int) -> None:
+        """Give back bytes that `reserve` has granted. Any thread."""
         self.used_bytes -= size_bytes
         self._budget.used_bytes -= size_bytes
 

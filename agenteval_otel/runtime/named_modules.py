@@ -41,7 +41,8 @@ class NamedModules:
         """Find a module for `sys.meta_path`. Return None for a submodule, which its package finds."""
         if path is not None:
             return None
-        if fullname != _named.get() and _importing_module() not in self._names_here:
+        is_named = fullname == _named.get()
+        if not is_named and _importing_module() not in self._names_here:
             return None
         spec = PathFinder.find_spec(fullname, [self.folder])
         if spec is not None:
@@ -51,7 +52,7 @@ class NamedModules:
 
 def _importing_module() -> str:
     """Return the top-level name of the module whose code runs the import, or ``""``."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(2)  # the caller of `find_spec`
     while frame is not None:
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if name not in _IMPORTERS:

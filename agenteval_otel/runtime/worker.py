@@ -23,6 +23,7 @@ from agenteval_otel.runtime.log import log
 T = TypeVar("T")
 
 Job = Callable[[], object]
+# What wakes a thread: one `_JOB` for each job that was queued, one `_END` for each thread to end.
 _JOB: Final = True
 _END: Final = False
 
@@ -86,14 +87,16 @@ class Worker:
         """Queue a job. Return False if it will not run: too many wait, or no thread can be started."""
         with self._lock:
             is_full = self.waiting >= self._max_waiting
-            taken = not is_full and self.start()
-            if taken:
+            is_taken = False
+            if not is_full:
+                is_taken = self.start()
+            if is_taken:
                 self._load += 1
                 self._jobs.append(job)
                 self._signals.put(_JOB)
         if is_full:
             log.warning("worker_full", part=self.name, waiting=self._max_waiting)
-        return taken
+        return is_taken
 
     def start(self) -> bool:
         """Start a thread if none runs, or if all are busy and there may be more.
@@ -145,7 +148,7 @@ class Worker:
             try:
                 signal: bool | None = signals.get(timeout=self._idle_s)
             except queue.Empty:
-                signal = None
+                signal = None  # idle
             if signal is _JOB:
                 self._do(self._jobs.popleft())
                 with self._lock:
@@ -161,7 +164,8 @@ class Worker:
                     self._threads.discard(threading.current_thread())
                     return
             if signal is _END:
-                self._signals.put(_END)  # a job was queued meanwhile: the end comes behind it
+                # A job was queued meanwhile. It runs first, and the end comes again behind it.
+                self._signals.put(_END)
 
     def _do(self, job: Job) -> None:
         try:
@@ -191,7 +195,7 @@ class Flusher:
         """
         deadline = time.monotonic() + timeout_s
         results: list[bool] = []
-        if not self._worker.close(timeout_s):
+        if not self._worker.close(timeout_s):  # waits for a flush that is under way
             return False
         self._worker.submit(lambda: results.append(self._flush()))
         is_done = self._worker.close(deadline - time.monotonic())
@@ -215,6 +219,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
     Raise `OSError` if no descriptor is left: a half-built loop would write to stderr.
     """
+    # A trial of what a loop opens: a selector and a pair of sockets.
     with selectors.DefaultSelector():
         for end in socket.socketpair():
             end.close()

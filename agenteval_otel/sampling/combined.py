@@ -16,22 +16,24 @@ from agenteval_otel.sampling.base import Sampler, SamplingContext, expect_before
 from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.ratio import RatioSampler
 
-_MAX_CHARS = 512
-_BEGINNING = 256
-_NO_SAY = SamplingDecision(False, None, "none", applies=False)
+_MAX_CHARS = 512  # of a conversation's id
+_BEGINNING = 256  # characters that count of a longer id
+_NO_SAY = SamplingDecision(sampled=False, probability=None, reason="none", applies=False)
 
 
-def _unsettled(applies: bool, is_sampled: bool) -> SamplingDecision:
-    return SamplingDecision(is_sampled, None, "undecided", applies=applies, settled=False)
+def _unsettled(*, applies: bool, is_sampled: bool) -> SamplingDecision:
+    return SamplingDecision(
+        sampled=is_sampled, probability=None, reason="undecided", applies=applies, settled=False
+    )
 
 
-# By whether it applies, and whether the call is sampled in any case. Every call that waits for its
-# answer is given one of them.
+# By whether it applies, and whether the call is sampled in any case. They are made once, because
+# every call that waits for its answer is given one of them.
 _UNSETTLED = {
-    (False, False): _unsettled(False, False),
-    (False, True): _unsettled(False, True),
-    (True, False): _unsettled(True, False),
-    (True, True): _unsettled(True, True),
+    (False, False): _unsettled(applies=False, is_sampled=False),
+    (False, True): _unsettled(applies=False, is_sampled=True),
+    (True, False): _unsettled(applies=True, is_sampled=False),
+    (True, True): _unsettled(applies=True, is_sampled=True),
 }
 
 
@@ -86,27 +88,31 @@ class FirstOfSampler(Sampler, type="first_of"):
         return min(above_0, default=0.0)
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
-        waiting = False
+        is_one_waiting = False
         all_waiting_sample = True
-        last = _NO_SAY
+        first_applying = _NO_SAY
         for decide, counts in self._deciders:
             decision = _once(decide, context) if counts else decide(context)
             if not decision.settled:
                 # If each one that may still decide samples, the call is sampled whichever decides.
-                waiting = True
+                is_one_waiting = True
                 all_waiting_sample = all_waiting_sample and decision.sampled
             if decision.applies:
-                last = decision
+                first_applying = decision
                 break
-        if not waiting:
-            return last
-        return _UNSETTLED[last.applies, all_waiting_sample and last.sampled]
+        if not is_one_waiting:
+            return first_applying
+        is_sampled = all_waiting_sample and first_applying.sampled
+        return _UNSETTLED[first_applying.applies, is_sampled]
 
 
 def _once(
     decide: Callable[[SamplingContext], SamplingDecision], context: SamplingContext
 ) -> SamplingDecision:
-    """Return a member's decision, made once a call however often the combination is asked."""
+    """Return a member's decision, made once a call however often the combination is asked.
+
+    The memo knows the member by the id of its bound method, which `_deciders` keeps alive.
+    """
     if context.memo is None:
         return decide(context)
     kept = context.memo.get(id(decide))
@@ -153,12 +159,12 @@ class ConversationSampler(Sampler, type="conversation"):
 
     def decide(self, context: SamplingContext) -> SamplingDecision:
         answer = context.answer
-        known = context.evaluation_input
-        if answer is None and known is None:
+        built = context.evaluation_input
+        if answer is None and built is None:
             return SamplingDecision(False, None, self.type, settled=False)
         conversation = answer.conversation_id if answer is not None else None
-        if known is not None:
-            conversation = known.conversation_id or known.session_id or conversation
+        if built is not None:
+            conversation = built.conversation_id or built.session_id or conversation
         if conversation is None:
             return self._inner.decide(context)
         randomness = randomness_of_conversation(conversation, context.key)
@@ -170,7 +176,7 @@ class ConversationSampler(Sampler, type="conversation"):
 def randomness_of_conversation(conversation: str, key: SamplingKey) -> int:
     """Return a conversation's randomness in [0, 2^64).
 
-    It is made from its id, of a long one from the beginning that is kept of it.
+    It is made from its id. Of an id above 512 characters the first 256 count.
     """
     kept = conversation if len(conversation) <= _MAX_CHARS else conversation[:_BEGINNING]
     return key.of_text(kept.encode("utf-8", "surrogatepass"), person=b"conversation")

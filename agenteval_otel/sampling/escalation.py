@@ -85,8 +85,8 @@ class EscalationDecider:
 
     It decides before the first stage and, if still open, again after it.
 
-    A rule that raises is ignored and listed in `broken`. `randomness` is what sampled the answer,
-    in [0, 2^64).
+    A rule that raises is ignored and listed in `broken`, as its type and the error. `randomness` is
+    what sampled the answer, in [0, 2^64). None: it is made from the input.
     """
 
     def __init__(
@@ -104,8 +104,10 @@ class EscalationDecider:
         )
         self._open: Sequence[Sampler] = escalation.rules
         rate = escalation.baseline_rate
-        self._rate = rate
-        self._known = [SamplingDecision(second < threshold_of(rate), rate, BASELINE)]
+        self._baseline_rate = rate
+        is_in_baseline = second < threshold_of(rate)
+        baseline = SamplingDecision(sampled=is_in_baseline, probability=rate, reason=BASELINE)
+        self._settled = [baseline]
         self.broken: list[tuple[str, BaseException]] = []
 
     def decide(self, results: Sequence[EvaluationResult] | None = None) -> SamplingDecision:
@@ -119,15 +121,18 @@ class EscalationDecider:
             try:
                 decision = rule.decide(context)
                 if decision.settled:
-                    self._known.append(decision._replace(probability=probability_of(decision)))
-                elif results is None:
+                    self._settled.append(decision._replace(probability=probability_of(decision)))
+                elif results is None:  # with results nothing more will be known: it has no say
                     still_open.append(rule)
             except (Exception, SystemExit, CancelledError) as error:  # of a rule of the user's own
                 self.broken.append((rule.type, error))
         self._open = still_open
-        applying = [decision for decision in self._known if decision.applies]
+        applying = [decision for decision in self._settled if decision.applies]  # the baseline does
+        # Sampled ones come first, then the largest probability.
         chosen = max(applying, key=lambda decision: (decision.sampled, decision.probability or 0.0))
-        probability = union(decision.probability for decision in applying) if self._rate else None
+        probability: float | None = None
+        if self._baseline_rate:  # without it, answers that match no rule cannot be weighted
+            probability = union(decision.probability for decision in applying)
         return chosen._replace(probability=probability, settled=not still_open)
 
 
@@ -174,7 +179,7 @@ def _load_rule(value: object, path: str) -> Sampler:
         return rule
     rules = [name for name, kind in Sampler.registry.items() if issubclass(kind, RuleSampler)]
     known = sorted(rules)
-    raise ConfigurationError(f"{rule.type!r} is no rule; known: {', '.join(known)}", path=path)
+    raise ConfigurationError(f"{rule.type!r} is no rule. Known: {', '.join(known)}", path=path)
 
 
 class ResultSampler(RuleSampler, type="result"):
@@ -203,8 +208,7 @@ class ResultSampler(RuleSampler, type="result"):
     def _has_a_condition(self) -> Self:
         if not (self.labels or self.failed or self.disagreement or self._has_range):
             raise ValueError("expected labels, below, above, failed or disagreement")
-        low = -1.0 if self.above is None else self.above
-        high = 2.0 if self.below is None else self.below
+        low, high = self._bounds
         if low >= high or low == 1 or high == 0:
             raise ValueError(
                 "matches no score: expected above to be less than below, above less than 1, below over 0"
@@ -240,6 +244,12 @@ class ResultSampler(RuleSampler, type="result"):
     def _is_in_range(self, score: float | None) -> bool:
         if score is None or not self._has_range:
             return False
-        above = -1.0 if self.above is None else self.above
-        below = 2.0 if self.below is None else self.below
-        return above < score < below
+        low, high = self._bounds
+        return low < score < high
+
+    @property
+    def _bounds(self) -> tuple[float, float]:
+        """Return `above` and `below`. A bound that is not set lies outside of all scores."""
+        low = -1.0 if self.above is None else self.above
+        high = 2.0 if self.below is None else self.below
+        return low, high

@@ -103,19 +103,24 @@ class RateLimitSampler(Sampler, type="rate_limit"):
         return window.sampled if next(window.tickets) < self.max_per_s else window.over_limit
 
     def _turn(self, second: int) -> _Window:
+        """Return the window of a second that has just begun, and forget those before the last."""
         windows = self._windows
         before = windows.get(second - 1)
         fresh = _Window(self.max_per_s, self.ratio, seen_before=before.seen if before else 0)
         # setdefault is atomic: threads that meet at the turn of a second share one window and its
         # tickets.
         window = windows.setdefault(second, fresh)
-        for past in [known for known in list(windows) if known < second - 1]:
-            windows.pop(past, None)
+        past = [known for known in list(windows) if known < second - 1]
+        for old in past:
+            windows.pop(old, None)
         return window
 
 
 class _Window:
-    """What one second knows: the ratio in force, the traffic so far and the tickets left."""
+    """What one second knows: the ratio in force, the traffic so far and the tickets left.
+
+    `seen_before` is the traffic of the second before, from which the ratio is made.
+    """
 
     def __init__(self, max_per_s: int, ratio: float, *, seen_before: int) -> None:
         if seen_before * ratio > max_per_s:
@@ -125,4 +130,6 @@ class _Window:
         self.threshold = threshold_of(ratio)
         self.sampled = SamplingDecision(True, ratio, "rate_limit")
         self.not_sampled = SamplingDecision(False, ratio, "rate_limit")
-        self.over_limit = SamplingDecision(False, None, "rate_limit", RATE_LIMITED)
+        self.over_limit = SamplingDecision(
+            sampled=False, probability=None, reason="rate_limit", outcome=RATE_LIMITED
+        )

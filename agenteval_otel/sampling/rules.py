@@ -198,19 +198,21 @@ def annotated_attribute(name: str, *, path: str) -> str:
         ConfigurationError: The name is no slug, is so near to the name of another annotation that
             it is taken for a mistake, or begins with ``agenteval`` or ``gen_ai``.
     """
-    attribute = FORMER_NAMES.get(name, ANNOTATIONS.get(name, name))
+    by_keyword = ANNOTATIONS.get(name, name)
+    attribute = FORMER_NAMES.get(name, by_keyword)
     if attribute in ANNOTATIONS.values():
         return attribute
     key = attribute.removeprefix(TAG)
-    if key != attribute and CRITERION_NAME.fullmatch(key):
+    is_tag = key != attribute
+    if is_tag and CRITERION_NAME.fullmatch(key):
         return attribute
     near = suggestion(name, [*ANNOTATIONS.values(), *ANNOTATIONS])
     is_slug = CRITERION_NAME.fullmatch(name) is not None
     namespace, _, _ = name.partition(".")
     if near or not is_slug or namespace in ("agenteval", "gen_ai"):
-        known = f"known: {', '.join(ANNOTATIONS.values())}, and the keys of tags"
+        known = f"Known: {', '.join(ANNOTATIONS.values())}, and the keys of tags"
         also = f" (a tag of this key: {TAG}{name})" if is_slug else ""
-        raise ConfigurationError(f"no annotation {name!r}{near}; {known}{also}", path=path)
+        raise ConfigurationError(f"no annotation {name!r}{near}. {known}{also}", path=path)
     return TAG + name
 
 
@@ -220,7 +222,7 @@ class FunctionSampler(RuleSampler, type="function"):
     Attributes:
         function: Gives whether the response matches (then `ratio` holds) or the ratio itself, 0 to
             1. It must return soon: evaluations wait for it. What it raises is counted, and the
-              response is not evaluated.
+            response is not evaluated.
     """
 
     function: Callable[[EvaluationInput], bool | float] = Field(exclude=True)
@@ -247,11 +249,14 @@ class FunctionSampler(RuleSampler, type="function"):
 def _recorded(context: SamplingContext) -> AnswerFacts | None:
     """Return the facts of an answer that was not captured here, such as a replayed one.
 
-    They are those of its input.
+    They are those of its input. Return None if there is no input yet.
     """
-    known = context.evaluation_input
-    if known is None:
+    built = context.evaluation_input
+    if built is None:
         return None
     return AnswerFacts(
-        known.duration_s or 0.0, known.error_type, known.stream_end, known.conversation_id
+        duration_s=built.duration_s or 0.0,
+        error_type=built.error_type,
+        stream_end=built.stream_end,
+        conversation_id=built.conversation_id,
     )

@@ -1,6 +1,6 @@
-"""What a trace says of sampling.
+"""What a trace says of sampling: its randomness, and the share that came through upstream sampling.
 
-This is its randomness, the unit (the trace, or each call by itself), and the share upstream.
+The unit of sampling is the trace, or each call by itself.
 
 All calls of a trace share its randomness, a keyed hash of the trace id: the senders of requests
 choose ids and trace states, and must not choose what is evaluated, or what weight it has. Where
@@ -39,7 +39,7 @@ Trust = Literal["trace_id", "tracestate"]
 
 _MAX_CALLS_PER_TRACE: Final = 8
 _MAX_KNOWN: Final = 1024
-_DIGITS: Final = 14
+_DIGITS: Final = 14  # hexadecimal, of a number of 56 bits
 _KEY_CHARS: Final = 16
 _LOW_56: Final = (1 << 56) - 1
 _HEXADECIMAL: Final = re.compile(r"[0-9a-f]{1,14}")
@@ -100,6 +100,7 @@ def randomness_of(
     if "tracestate" in trust:
         fields = _trace_state(span_context)
         if _hexadecimal(fields.get("th", "")) is not None:
+            # The conventions keep large values, here small ones are kept: it is mirrored.
             return (_LOW_56 - _random_value(span_context, fields)) << 8
     if "trace_id" in trust:
         return span_context.trace_id & LOW_64
@@ -155,9 +156,9 @@ class CallRandomness:
     """Gives each call its own number in [0, 2^64).
 
     The key makes it from trace, span and the number of calls before it in that span. The first call
-    of a span has the same number in every process with the same key. Of more than 1,024 spans at
-    once the oldest is forgotten, and its next call counts as its first. Usable from any thread.
-    Raises nothing.
+    of a span has the same number in every process with the same key. At 1,024 spans the oldest
+    eighth is forgotten, and the next call of such a span counts as its first. Usable from any
+    thread. Raises nothing.
     """
 
     def __init__(self, key: SamplingKey) -> None:
@@ -226,17 +227,21 @@ class CallSampling:
         self.upstream_attribute: Final = settings.upstream_attribute
         self.only_recorded: Final = settings.only_recorded
         by_trace = settings.unit == "trace"
-        self.randomness_of: Final[Callable[[SpanContext | None], int]] = (
-            partial(randomness_of, key=key, trust=settings.trust)
-            if by_trace
-            else CallRandomness(key)
-        )
+        self.randomness_of: Final = _randomness_by_unit(settings, key)
         self.by_key: Final = by_trace and not settings.trust and not settings.only_recorded
         self.key: Final = key
         # Beside `key`, where reading them takes one step less.
         self.mask: Final = key.mask
         self.first: Final = key.first
         self.second: Final = key.second
+
+
+def _randomness_by_unit(
+    settings: SamplingSettings, key: SamplingKey
+) -> Callable[[SpanContext | None], int]:
+    if settings.unit == "trace":
+        return partial(randomness_of, key=key, trust=settings.trust)
+    return CallRandomness(key)
 
 
 class CallsPerTrace:

@@ -16,7 +16,7 @@ _OF_A_PAGE: Final = Refusal(
     403, "not from a page in a browser: send it from a program, or set sidecar.token"
 )
 _FOREIGN_HOST: Final = Refusal(
-    421, "Host: expected localhost or an address; other names belong into sidecar.host_names"
+    421, "Host: expected localhost or an address. Other names belong into sidecar.host_names"
 )
 
 

@@ -43,14 +43,18 @@ _GRACE_S: Final = 2.0
 """How long after `_LIMIT_S` a loop that nothing blocks may take to say that it is over."""
 _MAX_BLOCKED: Final = 4
 """The most threads that evaluators of the settings may block."""
-_OF_REQUESTS: Final = LoopThread("agenteval-requested")
+_WORKERS_LOOP: Final = LoopThread("agenteval-requested")
 """The loop that waits for worker processes. No evaluator runs on it."""
 _BUSY: Final = Refusal(
-    429, f"{_AT_ONCE} requests are evaluated, or wait for it, already: try again later", 2
+    429,
+    f"{_AT_ONCE} requests are evaluated, or wait for it, already: try again later",
+    retry_after_s=2,
 )
-_LATE: Final = Refusal(503, f"not evaluated within {_LIMIT_S:g} s", 60)
-_IS_BLOCKED: Final = Refusal(503, f"evaluators of the settings block {_MAX_BLOCKED} threads", 60)
-_OFF: Final = Refusal(503, "evaluation is switched off: enabled is false", 60)
+_LATE: Final = Refusal(503, f"not evaluated within {_LIMIT_S:g} s", retry_after_s=60)
+_IS_BLOCKED: Final = Refusal(
+    503, f"evaluators of the settings block {_MAX_BLOCKED} threads", retry_after_s=60
+)
+_OFF: Final = Refusal(503, "evaluation is switched off: enabled is false", retry_after_s=60)
 _REASONS: Final = {
     400: "input", 401: "token", 405: "input", 408: "slow", 413: "size", 415: "input", 429: "busy", 500: "failed",
     503: "busy",
@@ -59,7 +63,13 @@ _REASONS: Final = {
 
 
 class _Request(NamedTuple):
-    """A checked request: its text, and its fields if the evaluators of the settings are to run."""
+    """A checked request.
+
+    Attributes:
+        text: The request, for a worker process. Empty if the evaluators of the settings are to run.
+        fields: What else the request says for the evaluators of the settings.
+        evaluation_input: What they evaluate. None if the request has evaluators of its own.
+    """
 
     text: str
     fields: Mapping[str, Any]
@@ -76,6 +86,7 @@ class Evaluations:
 
     def __init__(self) -> None:
         self.room = Decoding(_AT_ONCE * MAX_BYTES)
+        # How many more may be evaluated at once, by whose evaluators.
         self._places = {"request": _AT_ONCE, "settings": _AT_ONCE}
         self._of_requests = Executor(live=True)
         self._requested = RequestedEvaluation()
@@ -98,7 +109,7 @@ class Evaluations:
     async def reply(self, body: bytes | bytearray, encoding: str) -> str | Refusal:
         """Return the result as JSON, or why there is none."""
         refusal = self.refusal
-        if refusal is not None:  # since the body began
+        if refusal is not None:  # it was None when the body began
             return refusal
         request = await self.room.run(partial(checked, body, encoding))
         if isinstance(request, Refusal):
@@ -111,7 +122,7 @@ class Evaluations:
             if request.evaluation_input is None:
                 work = partial(self._by_request, request.text)
                 # Shielded: where its client has left, the work still ends by itself.
-                return await asyncio.shield(asyncio.wrap_future(_OF_REQUESTS.start(work)))
+                return await asyncio.shield(asyncio.wrap_future(_WORKERS_LOOP.start(work)))
             return await self._by_settings(request.evaluation_input, request.fields)
         finally:
             self._places[kind] += 1
@@ -135,7 +146,7 @@ class Evaluations:
         return result
 
     async def _by_request(self, text: str) -> str | Refusal:
-        """Evaluate with the evaluators of the request. Runs on the loop of `_OF_REQUESTS`."""
+        """Evaluate with the evaluators of the request. Runs on the loop of `_WORKERS_LOOP`."""
         outcome = await self._in_worker(text)
         # A request that overruns its time, or ends its process, says nothing about the next one.
         self._of_requests.state(self._requested).strikes = 0
@@ -147,6 +158,7 @@ class Evaluations:
         return reply if status == 200 else Refusal(status, reply)
 
     async def _in_worker(self, text: str) -> Any:
+        """Return what a worker process gave for a request, or the exception that it ended with."""
         arrived = asyncio.get_running_loop().create_future()
 
         def done(outcome: object) -> None:
@@ -179,8 +191,8 @@ class _OfSettings:
         self._loop = LoopThread("agenteval-evaluate")
         self._executor = Executor(live=True)
         self._pipeline: Pipeline | None = None
-        self._given_up: asyncio.Future[None] | None = None
-        self._waiting = 0
+        self._given_up: asyncio.Future[None] | None = None  # done once an evaluator blocks the loop
+        self._waiting = 0  # requests that wait for their result
         self._is_closed = False
 
     @property
@@ -249,7 +261,8 @@ class _OfSettings:
         agent = evaluation_input.agent
         # Others have the defaults, and do not become names of the operator's.
         known = agent if agent in settings.agents else None
-        return EvaluationRunConfig(**{**run_fields(settings, pipeline, known), **fields})
+        of_settings = run_fields(settings, pipeline, known)
+        return EvaluationRunConfig(**{**of_settings, **fields})  # the request's fields win
 
     def close(self) -> None:
         """End the threads once nothing waits for them, and nothing blocks them. Does not block."""
@@ -283,7 +296,7 @@ def checked(body: bytes | bytearray, encoding: str) -> _Request:
 def _refusal_of(error: EvaluationError) -> Refusal:
     """Return why a worker process gave no reply."""
     if error.error_type in ("unavailable", "queue_full", "quarantined"):
-        return Refusal(503, "no process for it can be started at present", 30)
+        return Refusal(503, "no process for it can be started at present", retry_after_s=30)
     if error.error_type == "timeout":
         return Refusal(413, f"not evaluated: {error}")
     if error.error_type == "invalid_result":

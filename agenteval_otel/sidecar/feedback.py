@@ -21,8 +21,8 @@ _MAX_ITEMS: Final = 1_000
 def take_feedback(body: bytes) -> int:
     """Take what a body says, an object or a list of objects, and return their number.
 
-    An object holds the arguments of `record_feedback`, with ``value`` those of `record_score`, with
-    ``ground_truth`` those of `record_ground_truth`.
+    An object holds the arguments of `record_feedback`. With a ``value`` it holds those of
+    `record_score`, and with a ``ground_truth`` those of `record_ground_truth`.
 
     Raises `BodyError` if one of them is wrong, and `Full` if there is no room. If one of a list is
     wrong, nothing of the list is taken.

@@ -116,7 +116,7 @@ class GrpcReceiver:
         self._server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler(_HEALTH, {"Check": check})]
         )
-        port = self._bound(grpc)
+        port = self._bind(grpc)
         await self._server.start()
         return port
 
@@ -124,7 +124,8 @@ class GrpcReceiver:
         """Take no further request, and answer those that have come."""
         await self._server.stop(timeout_s)
 
-    def _bound(self, grpc: Any) -> int:
+    def _bind(self, grpc: Any) -> int:
+        """Bind the address, with TLS if there is a certificate, and return the port."""
         settings = self._settings
         address = f"[{settings.host}]" if ":" in settings.host else settings.host
         address = f"{address}:{settings.grpc_port}"
@@ -153,17 +154,19 @@ class GrpcReceiver:
 
         codes = grpc.StatusCode
         metadata = dict(context.invocation_metadata() or ())
-        sent = metadata.get("authorization", "")
-        if not self._access.has_token(str(sent).encode()):
+        authorization = metadata.get("authorization", "")
+        if not self._access.has_token(str(authorization).encode()):
             await context.abort(codes.UNAUTHENTICATED, "send authorization: Bearer TOKEN")
-        rejected = await self._received(kind, context)
-        if isinstance(rejected, Refusal):
-            await _refuse(rejected, context)
+        outcome = await self._received(kind, context)
+        if isinstance(outcome, Refusal):
+            await _refuse(outcome, context)
+        rejected = outcome
         answer = self._intake.messages[kind].answer(rejected, "without a trace id or a span id")
         reply: bytes = answer.SerializeToString()
         return reply
 
     async def _received(self, kind: int, context: grpc.aio.ServicerContext) -> int | Refusal:
+        """Read and take a request. Return how many of its records were rejected, or why all were."""
         import grpc
 
         try:
@@ -190,6 +193,7 @@ class GrpcReceiver:
             return await self._decoding.run(partial(self._taken, kind, data))
 
     def _make_room(self) -> None:
+        """Cut off the read that began first, if as many are under way as may be."""
         if len(self._reading) >= _MOST_READ:
             oldest = next(iter(self._reading))
             del self._reading[oldest]
@@ -232,6 +236,6 @@ def cannot_bind(field: str, address: str) -> ConfigurationError:
     """Return the error of an address that cannot be bound."""
     return ConfigurationError(
         f"{address} cannot be bound: it is taken, perhaps by another sidecar, or no address of this machine. Choose "
-        f"another port with --{field.replace('_', '-')}, 0 for a free one; 4317 and 4318 belong to the local Collector",
+        f"another port with --{field.replace('_', '-')}, 0 for a free one. 4317 and 4318 belong to the local Collector",
         path=f"sidecar.{field}",
     )

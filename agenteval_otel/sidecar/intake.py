@@ -106,6 +106,18 @@ _CROWDED: Final = 0.5
 _MAX_UNEXPORTED: Final = 200_000
 
 
+class _WaitingAnswer(NamedTuple):
+    """An answer that `@monitor` sent, complete as it is, until it is submitted.
+
+    Attributes:
+        number: Of its request in the journal. 0 without a journal.
+    """
+
+    answer: ForwardedAnswer
+    number: int
+    size_bytes: int
+
+
 class Intake:
     """Takes requests on any thread, assembles and evaluates on one of its own.
 
@@ -140,9 +152,7 @@ class Intake:
         )
         self._lock = threading.Lock()  # of the assembler and the journal
         self._journal: Journal | None = None
-        # Answers that `@monitor` sent, complete as they are: with the number of their request, and
-        # their size.
-        self._answers: deque[tuple[ForwardedAnswer, int, int]] = deque()
+        self._answers: deque[_WaitingAnswer] = deque()
         self._answers_bytes = 0
         # For each trace that waits, its first and newest request in the journal. The key of
         # forwarded answers is the negative number of their request.
@@ -394,16 +404,16 @@ class Intake:
             traces.update(assembler.remove(is_erased))
             # A later span of the same answer, such as the agent's own, may hold what was erased.
             assembler.close(traces - {0})
-            answers: list[tuple[ForwardedAnswer, int, int]] = []
+            answers: list[_WaitingAnswer] = []
             for waiting in self._answers:
-                answer, _, _ = waiting
+                answer = waiting.answer
                 if answer.trace_id in traces:
                     continue
                 if not trace_is_concerned(erasure, 0, (), [answer.event]):
                     answers.append(waiting)
             removed = len(self._answers) - len(answers)
             self._answers = deque(answers)
-            self._answers_bytes = sum(size_bytes for _, _, size_bytes in answers)
+            self._answers_bytes = sum(waiting.size_bytes for waiting in answers)
             self._memory.release(before - assembler.size_bytes - self._answers_bytes)
         self._count("dropped", removed)
         return len(traces - {0}) + removed + files
@@ -427,7 +437,8 @@ class Intake:
     ) -> int:
         """Reserve memory, write the request to the journal, and add it to the assembler.
 
-        The steps happen in this order.
+        The steps happen in this order. `obtain_number` writes the request and returns its number,
+        None without a journal. Return how many records have no ids.
         """
         memory = self._memory
         count = _count_of(kind, request)
@@ -465,6 +476,7 @@ class Intake:
         return invalid
 
     def _refuse(self, count: int, size_bytes: int) -> NoReturn:
+        """Count the records as refused, and raise: `BodyError` if they can never fit, else `Full`."""
         self._count("refused", count)
         if size_bytes > self._memory.max_bytes:
             raise BodyError(
@@ -474,6 +486,7 @@ class Intake:
         raise Full
 
     def _assemble(self, records: list[_Record], sizes: list[int], number: int) -> None:
+        """Add records to what waits. `number` is that of their request, 0 without a journal."""
         assembler = self._assembler
         now_s = time.monotonic()
         done = {} if self._journal is None else self._journal.done
@@ -485,7 +498,7 @@ class Intake:
                     self._keep_answer(record, number, size_bytes)
                 continue
             if number:
-                # read again, and evaluated before the crash
+                # A request that is read again: its trace was evaluated before the crash.
                 if done and number <= done.get((record.trace_id, 0), 0):
                     if isinstance(record, ReadSpan) and role_of(record) is not None:
                         assembler.know(record.trace_id, record.span_id)
@@ -505,9 +518,9 @@ class Intake:
         """Keep a record for later if an earlier process may have died of it. Return whether it is kept."""
         journal = self._journal
         key = _key_of(record, number)
-        if journal is None or not journal.attempts(_key(key)):
+        if journal is None or not journal.attempts(_journal_key(key)):
             return False
-        if number <= journal.done.get(_key(key), 0):
+        if number <= journal.done.get(_journal_key(key), 0):
             return False
         numbers = self._suspects.setdefault(key, [])
         if not numbers or numbers[-1] != number:
@@ -515,7 +528,7 @@ class Intake:
         return True
 
     def _keep_answer(self, answer: ForwardedAnswer, number: int, size_bytes: int) -> None:
-        self._answers.append((answer, number, size_bytes))
+        self._answers.append(_WaitingAnswer(answer, number, size_bytes))
         self._answers_bytes += size_bytes
         if number:
             self._waiting[-number] = number, number
@@ -569,8 +582,7 @@ class Intake:
             answers = self._answers
             number = 0
             while answers:
-                _, next_number, _ = answers[0]
-                is_same_request = number != 0 and next_number == number
+                is_same_request = number != 0 and answers[0].number == number
                 is_full = len(taken) >= at_once or taken_bytes >= _AT_ONCE_BYTES
                 if is_full and not is_same_request:
                     break
@@ -622,6 +634,7 @@ class Intake:
                 taken_bytes += trace.size_bytes
                 if len(traces) >= at_once or taken_bytes >= _AT_ONCE_BYTES:
                     break
+            # What left the assembler beside these traces, such as spans that it dropped.
             self._memory.release(before - assembler.size_bytes - taken_bytes)
             for trace in traces:
                 trace_id = trace.spans[0].trace_id
@@ -645,7 +658,7 @@ class Intake:
 
     def _begin(self, receipts: Iterable[Receipt]) -> None:
         """Note in the journal what is evaluated next, in case this process dies of it."""
-        keys = [_key(receipt.key) for receipt in receipts]
+        keys = [_journal_key(receipt.key) for receipt in receipts]
         if keys and self._journal is not None:
             self._journal.begin(keys)
 
@@ -663,9 +676,10 @@ class Intake:
         if journal is None or not is_over or not default_pipeline().has_room():
             return
         with self._lock:
-            attempts = {key: journal.attempts(_key(key)) for key in self._suspects}
+            attempts = {key: journal.attempts(_journal_key(key)) for key in self._suspects}
             fewest = min(attempts.values())
-            place = min(fewest, len(_RETRIED_AT_ONCE)) - 1
+            place = min(fewest, len(_RETRIED_AT_ONCE)) - 1  # in the tables of retries
+            # Requests of the earlier process that did not kill it come first.
             others = any(first <= self._left_up_to for first, _ in self._waiting.values())
             wait_s = max(_RETRIED_AFTER_S[place], self._parent_wait_s if others else 0.0)
             if not last and time.monotonic() < self._read_at + wait_s:
@@ -776,7 +790,7 @@ class Intake:
             self._receipts.look()
             done = self._receipts.done(self._suspects)
             needed_from = self._needed_from(journal, done) if drops else 0
-            noted = {_key(key): newest for key, newest in done.items()}
+            noted = {_journal_key(key): newest for key, newest in done.items()}
             if journal.finish(noted, needed_from):
                 self._receipts.forget(done)
             if drops and journal.problem is not None:
@@ -806,8 +820,9 @@ def _asks_models(pipeline: Pipeline) -> bool:
     return False
 
 
-def _key(trace: int) -> Key:
-    return (trace, 0) if trace >= 0 else (0, -trace)
+def _journal_key(key: int) -> Key:
+    """Return the journal's key of a trace, or of a request, whose key here is its negative number."""
+    return (key, 0) if key >= 0 else (0, -key)
 
 
 def _key_of(record: _Record, number: int) -> int:
@@ -829,6 +844,7 @@ def _count_of(kind: int, request: Any) -> int:
 
 
 def _records_in(kind: int, request: Any) -> tuple[list[_Record], int]:
+    """Return the records of a request that are taken, and how many are not, because they lack ids."""
     return _spans_of(request) if kind == TRACES else _events_of(request)
 
 
@@ -848,9 +864,8 @@ class _Event(NamedTuple):
 
 
 _ANSWERS: Final = frozenset({EVENT_ANSWER, EVENT_ANSWER_FORMER})
-_RESULTS: Final = frozenset(
-    {EVENT_RESULT, EVENT_NO_SCORE}
-)  # sent by this package, and received again
+# Sent by this package, and received again.
+_RESULTS: Final = frozenset({EVENT_RESULT, EVENT_NO_SCORE})
 _Record = ReadSpan | _Event | ForwardedAnswer
 
 

@@ -35,7 +35,7 @@ from agenteval_otel.sidecar.segments import (
 
 __all__ = ["LOGS", "TRACES", "Journal", "JournalEntry", "JournalFull", "JournalUnavailable", "Key"]
 
-_ENTRY: Final = struct.Struct(">16s8sQ")
+_ENTRY: Final = struct.Struct(">16s8sQ")  # of a "done" record: trace, span, number of a request
 _SEGMENT_BYTES: Final = 16 * 1024 * 1024
 _MOST_RECORDS: Final = 1_000_000
 """More than a segment can hold: no number of its records lies further behind its first one."""
@@ -92,6 +92,7 @@ class Journal:
         self.max_bytes = max_bytes
         self.problem: str | None = None
         self.damaged = 0
+        # The segment that is written: its file, what packs its records, and its first number.
         self._file: BinaryIO | None = None
         self._writer = SegmentWriter()
         self._begun = 0
@@ -102,9 +103,10 @@ class Journal:
             self._lock = _locked(folder / "lock")
             for unfinished in folder.glob(f"*{_ERASING}"):  # an erasure that was killed
                 unfinished.unlink()
+            # Files and sizes of the segments, by the number of their first request.
             self._paths = _segments_in(folder)
             self._segments = {first: path.stat().st_size for first, path in self._paths.items()}
-            self._left = sorted(self._segments)
+            self._left = sorted(self._segments)  # by earlier processes
             self.number = max(self._segments, default=0)
             for first in self._left:
                 self._survey(first)
@@ -272,6 +274,7 @@ class Journal:
         self._lock.close()
 
     def _failed(self, error: Exception) -> None:
+        """Keep and log why the journal cannot be written."""
         strerror = error.strerror if isinstance(error, OSError) else None
         self.problem = f"the journal cannot be written: {strerror or type(error).__name__}"
         log.warning(
@@ -279,6 +282,7 @@ class Journal:
         )
 
     def _drop(self, needed_from: int) -> None:
+        """Delete the segments that have only requests before this one."""
         starts = sorted(self._segments)
         ends = [*starts[1:], self.number + 1]
         # ends has one more where there is no segment
@@ -295,8 +299,9 @@ class Journal:
         """Write a record, or leave the segment as it was and raise."""
         if self._file is not None and self._segments[self._begun] >= _SEGMENT_BYTES:
             self._close()
-        file = self._file or self._next()
-        number = self.number + (kind != DONE)
+        file = self._file or self._begin_segment()
+        is_request = kind != DONE
+        number = self.number + 1 if is_request else self.number  # notes have no number of their own
         at = self._segments[self._begun]
         head = b"" if at else self._writer.head()
         record = head + self._writer.packed(kind, payload, number, at + len(head))
@@ -310,7 +315,7 @@ class Journal:
         except OSError:
             self._undo(file)
             raise
-        if kind != DONE:  # without a note something is done again
+        if is_request:  # a note may be lost: what it says is then done again
             try:
                 os.fdatasync(file.fileno())
             except OSError:
@@ -322,7 +327,7 @@ class Journal:
         self.size_bytes += len(record)
         self.number = number
 
-    def _next(self) -> BinaryIO:
+    def _begin_segment(self) -> BinaryIO:
         """Begin a segment, whose name is on the disk too when this returns."""
         # A segment that got only notes has this name already. No request has its number.
         if self.number + 1 in self._segments:

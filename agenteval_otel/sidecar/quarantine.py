@@ -37,7 +37,7 @@ class Quarantine:
     def __init__(self, folder: Path) -> None:
         self._attempt = folder / _ATTEMPT
         self._folder = folder / _FOLDER
-        self._number, self._deaths = self._left()
+        self._number, self._deaths = self._read_attempt()
 
     def __repr__(self) -> str:
         return f"<Quarantine {self._folder}>"
@@ -101,10 +101,10 @@ class Quarantine:
         with contextlib.suppress(OSError):
             self._attempt.unlink(missing_ok=True)
 
-    def _left(self) -> tuple[int, int]:
-        """Return the request that an earlier start was reading when it ended.
+    def _read_attempt(self) -> tuple[int, int]:
+        """Return the number of the request that the start before died of, and how many died of it.
 
-        Also return how many starts ended while they were reading it.
+        Return zeros if none did, or if its note cannot be read.
         """
         try:
             number, deaths = self._attempt.read_text().split()

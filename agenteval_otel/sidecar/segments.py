@@ -55,6 +55,15 @@ class Damage(NamedTuple):
     size_bytes: int
 
 
+class _Header(NamedTuple):
+    """What the header of a record says. `checksum` is that of the payload."""
+
+    kind: int
+    length: int
+    number: int
+    checksum: int
+
+
 class SegmentWriter:
     """Packs the records of one segment, which has a key of its own."""
 
@@ -92,13 +101,13 @@ def read_segment(file: BinaryIO, first: int, most: int) -> Iterator[Record | Dam
     at = _HEADS_BYTES
     newest = first - 1
     while at < size:
-        fields = _sound_header(descriptor, key, at)
-        if fields is None or not newest <= fields[3] <= most:
+        header = _sound_header(descriptor, key, at)
+        if header is None or not newest <= header.number <= most:
             end = _next_header(descriptor, key, at + 1, size)
             yield Damage(at, end - at)
             at = end
             continue
-        _, kind, length, number, checksum = fields
+        kind, length, number, checksum = header
         end = at + _HEADER_BYTES + length
         payload = _read(descriptor, at + _HEADER_BYTES, length) if end <= size else b""
         if len(payload) == length and zlib.crc32(payload) == checksum:
@@ -175,17 +184,16 @@ def _key_of(descriptor: int) -> bytes | None:
     return None
 
 
-def _sound_header(descriptor: int, key: bytes, at: int) -> tuple[bytes, int, int, int, int] | None:
-    """Return the fields of the header at a place.
-
-    The result is None if there is no sound header.
-    """
+def _sound_header(descriptor: int, key: bytes, at: int) -> _Header | None:
+    """Return the header at a place, or None if there is no sound one."""
     header = _read(descriptor, at, _HEADER_BYTES)
     fields = header[: _FIELDS.size]
     if len(header) < _HEADER_BYTES or header[_FIELDS.size :] != _header_check(key, fields, at):
         return None
-    mark, kind, length, number, checksum = _FIELDS.unpack(fields)
-    return (mark, kind, length, number, checksum) if kind in _KINDS else None
+    _mark, kind, length, number, checksum = _FIELDS.unpack(fields)
+    if kind not in _KINDS:
+        return None
+    return _Header(kind, length, number, checksum)
 
 
 def _next_header(descriptor: int, key: bytes, at: int, size: int) -> int:
@@ -200,7 +208,7 @@ def _next_header(descriptor: int, key: bytes, at: int, size: int) -> int:
             place = piece.find(mark, place + 1)
         if len(piece) < _PIECE_BYTES:  # the end, or a part that the disk does not give
             return size
-        at += _PIECE_BYTES - len(mark) + 1
+        at += _PIECE_BYTES - len(mark) + 1  # pieces overlap: a mark may lie across their border
     return size
 
 

@@ -53,7 +53,7 @@ class Sidecar:
         self.intake = Intake(settings)
         self._is_ready = False
         self._addresses: Future[Addresses] = Future()
-        self._end: Callable[[], object] = bool
+        self._end: Callable[[], object] = bool  # does nothing until the event loop runs
         self._thread = threading.Thread(target=self._run, name="agenteval-receivers", daemon=True)
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class Sidecar:
         """
         deadline = time.monotonic() + timeout_s
         self._is_ready = False
-        # the event loop is closed: the receivers have ended by themselves
+        # RuntimeError: the event loop is closed, because the receivers have ended by themselves.
         with contextlib.suppress(RuntimeError):
             self._end()
         self._thread.join(min(_STOP_S + 1, timeout_s))
@@ -237,7 +237,7 @@ class SettingsWatch:
         self._digest = digest
         if reload():
             return "in force"
-        return "wrong, the ones from before are kept; `agenteval-otel check` says why"
+        return "wrong, the ones from before are kept. `agenteval-otel check` says why"
 
 
 def _digest(path: Path) -> bytes | None:

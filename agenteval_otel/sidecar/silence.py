@@ -29,7 +29,7 @@ _WAIT_S: Final = 60.0
 _MAX_NAMES: Final = 3
 _NOT_EVALUATED: Final = (ALREADY_MONITORED, CAPTURE_FAILED, DISABLED)
 _FIXES: Final = {
-    ALREADY_MONITORED: "nothing to do if that is meant; else switch evaluation off in the application: no @monitor, "
+    ALREADY_MONITORED: "nothing to do if that is meant. Else switch evaluation off in the application: no @monitor, "
     "middleware or span processor there, and without the extra instrumentor, or "
     "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS=agenteval",
     DISABLED: "evaluation is switched off: look at enabled in the settings, and at AGENTEVAL_ENABLED",
@@ -65,8 +65,9 @@ class Silence:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.reason: Reason | None = None
-        self._before = _Counts(0, {}, {})
+        self._before = _Counts(0, {}, {})  # when an answer was evaluated last
         self._has_evaluated = False
+        # The first look that found answers or spans, and none of them evaluated.
         self._since: float | None = None
         self._looked_at = float("-inf")
 
@@ -112,8 +113,10 @@ class Silence:
         }
         if any(answers.values()):
             return max(answers, key=lambda name: answers[name])
-        # Beside answers, spans that are not understood are nothing to tell of.
-        if self._has_evaluated or any(counts.dropped.values()) or not any(counts.spans.values()):
+        had_answers = self._has_evaluated or any(counts.dropped.values())
+        if had_answers:  # beside answers, spans that are not understood are nothing to tell of
+            return None
+        if not any(counts.spans.values()):
             return None
         if counts.spans[SPANS_NOT_UNDERSTOOD]:
             return SPANS_NOT_UNDERSTOOD
@@ -157,6 +160,7 @@ def _capture_reason(accounting: Accounting) -> Explained:
     """Return the reason why most answers were not understood, in words."""
     counts = {reason: accounting.failures.get(f"capture:{reason}", 0) for reason in CAPTURE_REASONS}
     most = max(CAPTURE_REASONS, key=lambda reason: counts[reason])
+    # Without a counted reason it is the usual one: spans without text.
     return REASONS[most if counts[most] else "no_content"]
 
 

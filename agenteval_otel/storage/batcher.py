@@ -157,7 +157,9 @@ class ResultBatcher:
         wanted = [entry.value for entry in entries if not entry.value.outcome.cancelled()]
         errors: Sequence[Exception | None]
         try:
-            self._sink = sink = self._sink or self._open_sink()  # not timed: it may load a library
+            if self._sink is None:
+                self._sink = self._open_sink()  # not timed: it may load a library
+            sink = self._sink
             self._write_began = time.monotonic()
             errors = ()
             if wanted:

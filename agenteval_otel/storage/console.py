@@ -40,4 +40,5 @@ def _shown(result: EvaluationResult) -> str:
         return f"{result.criterion_name} skipped"
     score = f"{result.score:.2f}" if isinstance(result.score, float) else result.score
     reason = f" ({result.reason_code})" if result.reason_code else ""
-    return f"{result.criterion_name} {score if result.label is None else result.label}{reason}"
+    verdict = score if result.label is None else result.label
+    return f"{result.criterion_name} {verdict}{reason}"

@@ -15,7 +15,7 @@ if sys.platform != "win32":
 from agenteval_otel.errors import StorageError
 from agenteval_otel.runtime.fork import reset_in_child
 
-_OPEN: set[int] = set()
+_OPEN: set[int] = set()  # descriptors that `open_locked` has opened and not closed
 
 
 def identity(place: int | Path) -> tuple[int, int] | None:
@@ -43,8 +43,10 @@ def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Ite
     lock (`flock`). Where there are no locks (Windows), one process writes a file. Without `wait` a
     locked file raises `StorageError`.
     """
-    for folder in () if path.parent.is_dir() else reversed(path.parents):
-        folder.mkdir(mode=0o700, exist_ok=True)
+    if not path.parent.is_dir():
+        # One by one, as `parents=True` would create all but the last with the default rights.
+        for folder in reversed(path.parents):
+            folder.mkdir(mode=0o700, exist_ok=True)
     while True:
         # Without blocking: a pipe without a reader is refused instead of waited for.
         descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
@@ -68,7 +70,8 @@ def open_locked(path: Path, flags: int = os.O_RDWR, *, wait: bool = True) -> Ite
 def _lock(descriptor: int, path: Path, wait: bool) -> None:
     if sys.platform != "win32":
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+            operation = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+            fcntl.flock(descriptor, operation)
         except BlockingIOError:
             raise StorageError(f"{path}: held by another process") from None
         except OSError:  # the file system has no locks

@@ -123,11 +123,13 @@ class LineFile:
             if size and size + len(lines[0]) > self._max_bytes:
                 self._rotate()
                 return 0
-            lines = lines[: max(1, _whole(lines, self._max_bytes - size))]
+            # One line is written even if it alone is longer than a file may be.
+            lines = lines[: max(1, _count_whole(lines, self._max_bytes - size))]
         is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        text = b"".join([b"\n", *lines] if is_torn else lines)
+        line_break = b"\n" if is_torn else b""
+        text = b"".join([line_break, *lines])
         written = os.write(descriptor, text)
-        whole = _whole(lines, written - is_torn)
+        whole = _count_whole(lines, written - len(line_break))
         if not whole:
             raise StorageError(f"{self.path}: only {written} of {len(text)} bytes written")
         return whole
@@ -135,16 +137,16 @@ class LineFile:
     def _rotate(self) -> None:
         """Rename the file. Older files move up to the first gap, or the oldest is deleted."""
         file = Path(os.path.realpath(self.path))  # a link stays
-        places = [
-            file,
-            *(file.with_name(f"{file.name}.{number}") for number in range(1, self._keep + 1)),
-        ]
-        gap = next((at for at, place in enumerate(places) if not place.exists()), self._keep)
+        numbers = range(1, self._keep + 1)
+        places = [file, *(file.with_name(f"{file.name}.{number}") for number in numbers)]
+        gaps = (at for at, place in enumerate(places) if not place.exists())
+        gap = next(gaps, self._keep)
         for at in range(gap, 0, -1):
             os.replace(places[at - 1], places[at])
 
 
-def _whole(lines: Sequence[bytes], size: int) -> int:
+def _count_whole(lines: Sequence[bytes], size: int) -> int:
+    """Return how many of the lines, from the first on, fit whole into this many bytes."""
     return sum(end <= size for end in accumulate(map(len, lines)))
 
 
@@ -160,9 +162,9 @@ def _line_of(aggregated: AggregatedEvaluationResult) -> bytes:
         text = aggregated.model_dump_json(by_alias=True, exclude_none=True)
     except ValueError:
         text = without_objects(aggregated).model_dump_json(by_alias=True, exclude_none=True)
-    return (text if text.isascii() else text.translate(_LINE_BREAKS)).encode(
-        "utf-8", "replace"
-    ) + b"\n"
+    if not text.isascii():
+        text = text.translate(_LINE_BREAKS)
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
@@ -179,7 +181,7 @@ def erase_lines(path: Path, erasure: Erasure, *, dry_run: bool) -> ErasedPlace:
     # Upwards: a file that is rotated meanwhile only moves to a higher number.
     for place in _rotated(file):
         rewriting = _Rewriting(file, place, erasure)
-        counts += rewriting.counts() if dry_run else rewriting.run()
+        counts += rewriting.count() if dry_run else rewriting.run()
     return ErasedPlace(str(path), counts["erased"], counts["unreadable"])
 
 
@@ -187,7 +189,11 @@ def _rotated(file: Path) -> Iterator[Path]:
     """Yield the file and its rotated ones, by their number, looked for one by one."""
     yield file
     number = 0
-    while number := min((at for at in _numbers(file) if at > number), default=0):
+    while True:
+        higher = [other for other in _numbers(file) if other > number]
+        if not higher:
+            return
+        number = min(higher)
         yield file.with_name(f"{file.name}.{number}")
 
 
@@ -209,11 +215,12 @@ class _Rewriting:
         self._file = file
         self._erasure = erasure
         escaped = (needle.decode().translate(_LINE_BREAKS).encode() for needle in erasure.needles())
+        # An erasure by time also matches lines that have none of the ids.
         self._needles = () if erasure.before is not None else tuple(escaped)
         self._counts: Counter[str] = Counter()
 
-    def counts(self) -> Counter[str]:
-        """Count what there is to erase."""
+    def count(self) -> Counter[str]:
+        """Count what there is to erase. The counter is empty if there is nothing."""
         self._counts.clear()
         try:
             with self._file.open("rb") as source:
@@ -230,14 +237,14 @@ class _Rewriting:
         with open_locked(temporary) as target:
             is_done = False
             try:
-                while not is_done and self.counts():
-                    is_done = self._rewritten(target, temporary)
+                while not is_done and self.count():
+                    is_done = self._rewrite(target, temporary)
             finally:
                 if not is_done:
                     temporary.unlink()
         return self._counts
 
-    def _rewritten(self, target: int, temporary: Path) -> bool:
+    def _rewrite(self, target: int, temporary: Path) -> bool:
         """Put the rewritten file in its place.
 
         Return False if another file, or none, is there meanwhile.
@@ -276,8 +283,10 @@ class _Rewriting:
         if not line.strip():
             return line
         is_whole = line.startswith(b"{") and line.rstrip().endswith(b"}")
-        if is_whole and self._needles and not any(needle in line for needle in self._needles):
-            return line
+        if is_whole and self._needles:
+            has_needle = any(needle in line for needle in self._needles)
+            if not has_needle:
+                return line  # it cannot match, so it is not parsed
         try:
             aggregated = parse_result(line)
         except ValueError:

@@ -87,6 +87,7 @@ class LineFiles(Place):
                 continue
             label = row.labels.get
             for result in row.results:
+                # in the order of `COLUMNS`
                 columns = (
                     row.id,
                     int(row.at),
@@ -125,8 +126,13 @@ class LineFiles(Place):
         if evaluation is None:
             return None
         span = _span_of(evaluation)
-        ids = {evaluation_id, *filter(None, [evaluation.response_id])}
-        texts = ids if span is None else {*ids, span[0]}
+        ids = {evaluation_id}
+        if evaluation.response_id:
+            ids.add(evaluation.response_id)
+        texts = set(ids)
+        if span is not None:
+            trace_id, _ = span
+            texts.add(trace_id)
         others: list[StoredEvaluation] = []
         for id, other in self._mentioning(texts):
             if id == evaluation_id:
@@ -226,15 +232,17 @@ class LineFiles(Place):
 
     def _find(self, id: str) -> AggregatedEvaluationResult | None:
         """Return the evaluation with this id. None if there is none that can be read."""
-        number = self.number_of(id) - self._first if _ID.fullmatch(id) else len(self.paths)
+        if not _ID.fullmatch(id):
+            return None
+        number = self.number_of(id) - self._first
         if not 0 <= number < len(self.paths):
             return None
         at = int(id[_FILE_DIGITS:], 16)
         try:
             with self.paths[number].open("rb") as file:
                 file.seek(max(0, at - 1))
-                begins = at == 0 or file.read(1) == b"\n"
-                line = file.readline() if begins else b""
+                is_beginning = at == 0 or file.read(1) == b"\n"
+                line = file.readline() if is_beginning else b""
             return parse_result(line.removeprefix(_BYTE_ORDER_MARK))
         except (OSError, ValueError, OverflowError):
             return None
@@ -274,8 +282,8 @@ class LineFiles(Place):
                         at += len(file.readline())
                     for position, text in enumerate(file, 1):
                         if (holding is None or holding(text)) and text.strip():
-                            known = text.removeprefix(_BYTE_ORDER_MARK) if at == 0 else text
-                            yield _Line(f"{prefix}{at:020x}", f"{name}:{position}", known)
+                            content = text.removeprefix(_BYTE_ORDER_MARK) if at == 0 else text
+                            yield _Line(f"{prefix}{at:020x}", f"{name}:{position}", content)
                         at += len(text)
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from None
@@ -293,6 +301,7 @@ def _has_input(line: bytes) -> bool:
 
 
 def _span_of(evaluation: AggregatedEvaluationResult) -> tuple[str, str] | None:
+    """Return the ids of the trace and of the span, in this order."""
     span = evaluation.span
     return None if span is None else (span.trace_id, span.span_id)
 

@@ -75,19 +75,19 @@ class _Sender:
 
     async def send(self, values: Sequence[list[SpanScore]]) -> list[DeliveryError | None]:
         turns = asyncio.Semaphore(_AT_ONCE)
-        stopped = list[DeliveryError]()
+        stopped_by = list[DeliveryError]()  # once there is one, nothing more is sent
 
         async def send_answer(scores: list[SpanScore]) -> DeliveryError | None:
             async with turns:
                 try:
-                    while scores and not stopped:
+                    while scores and not stopped_by:
                         await self._send(scores[0])
                         scores.pop(0)  # what has arrived is not sent again with the rest
                 except DeliveryError as error:
                     if error.error_type not in (NOT_THERE_YET, "bad_request"):
-                        stopped.append(error)  # the others would get the same answer
+                        stopped_by.append(error)  # the others would get the same answer
                     return error
-                return stopped[0] if scores else None
+                return stopped_by[0] if scores else None
 
         return await asyncio.gather(*map(send_answer, values))
 
@@ -102,14 +102,13 @@ class _Sender:
                 raise DeliveryError(
                     problem, error_type=NOT_THERE_YET, status=404, retryable=True
                 ) from None
-            if error.status != 500 or not await self._is_replaced(path, body):
+            # MLflow reports an assessment that exists as status 500.
+            is_replaced = error.status == 500 and await self._replace_existing(path, body)
+            if not is_replaced:
                 raise
 
-    async def _is_replaced(self, path: str, body: dict[str, Any]) -> bool:
-        """Replace an assessment that exists, which MLflow reports as status 500.
-
-        Tell whether it existed.
-        """
+    async def _replace_existing(self, path: str, body: dict[str, Any]) -> bool:
+        """Replace the assessment with this id. Return False if there is none."""
         try:
             change = {"assessment": body, "update_mask": _CHANGEABLE}
             await self._requests.ask("PATCH", f"{path}/{body['assessment_id']}", change)

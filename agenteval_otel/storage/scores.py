@@ -96,6 +96,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
     variables: ClassVar[Mapping[str, tuple[str, ...]]]
     """The environment variables that stand in for each setting. The first that is set counts."""
     needs: ClassVar[tuple[str, ...]] = ()
+    default_address: ClassVar[str] = ""
     sends_failures: ClassVar[bool] = False
     linger_s: ClassVar[float] = 1.0
 
@@ -139,15 +140,16 @@ class ScoreStorageProvider(EvaluationStorageProvider):
         value = getattr(self, name)
         if value is not None:
             return value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-        values = (os.environ.get(variable, "").strip() for variable in self.variables.get(name, ()))
-        return next(filter(None, values), None)
+        for variable in self.variables.get(name, ()):
+            text = os.environ.get(variable, "").strip()
+            if text:
+                return text
+        return None
 
     @property
     def address(self) -> str:
         """Return where it sends to, without a slash at the end."""
         return (self.setting(self.address_field) or self.default_address).rstrip("/")
-
-    default_address: ClassVar[str] = ""
 
     def erase(self, erasure: Erasure, *, dry_run: bool = False) -> ErasedPlace:
         """Erase nothing: the receiver stores the scores itself, with their traces."""
@@ -208,6 +210,7 @@ class ScoreStorageProvider(EvaluationStorageProvider):
 
     @cached_property
     def _reports(self) -> list[Callable[[BaseException], None]]:
+        """Return the receiver of losses, in a list because a frozen model's fields cannot be set."""
         return []
 
     def report_losses_to(self, report: Callable[[BaseException], None]) -> None:
@@ -331,9 +334,9 @@ def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) 
         "evaluator_kind": result.evaluator_kind,
         "sampling_probability": result.probability,
         "passed": result.passed,
-        "label": result.label and _name(result.label),
-        "reason_code": result.reason_code and _name(result.reason_code),
-        "agent": aggregated.agent and _name(aggregated.agent),
+        "label": _optional_name(result.label),
+        "reason_code": _optional_name(result.reason_code),
+        "agent": _optional_name(aggregated.agent),
     }
     identity = "\0".join(parts).encode("utf-8", "replace")
     id = hashlib.sha256(identity).hexdigest()[:32]
@@ -361,6 +364,10 @@ def _score_of(result: EvaluationResult, aggregated: AggregatedEvaluationResult) 
 
 def _name(text: str) -> str:
     return sanitise(text)[:_NAME_CHARS]
+
+
+def _optional_name(text: str | None) -> str | None:
+    return None if text is None else _name(text)
 
 
 def _evaluated_at(time_ns: int) -> str:

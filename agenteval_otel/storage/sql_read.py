@@ -63,9 +63,11 @@ class StoredDatabase(Place):
         """Return all of one evaluation, as it was saved. None if there is none with this id."""
         of_id = sa.select(*_READ).where(EVALUATIONS.c.id == name_of(evaluation_id))
         with connect_reader(self.target) as connection:
-            rows = connection.execute(of_id).mappings().all()
-            results = _results_of(connection, [row["id"] for row in rows])
-            return evaluation_of(rows[0], results[rows[0]["id"]]) if rows else None
+            row = connection.execute(of_id).mappings().first()
+            if row is None:
+                return None
+            results = _results_of(connection, [row["id"]])
+            return evaluation_of(row, results[row["id"]])
 
     def find_results(
         self, filters: Mapping[str, Any], *, limit: int, offset: int
@@ -138,6 +140,7 @@ class StoredDatabase(Place):
             results.trace_id,
             results.evaluation_id,
         )
+        # in the order of `COLUMNS`
         selected = (
             results.evaluation_id,
             sa.cast(evaluated, sa.BigInteger),
@@ -164,13 +167,14 @@ class StoredDatabase(Place):
         joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
         with connect_reader(self.target) as connection:
             if skip:
-                oldest = (
+                # All results of the evaluation at which `skip` ends are left out.
+                last_left_out = (
                     sa.select(results.evaluation_id)
                     .order_by(results.evaluation_id)
                     .limit(1)
                     .offset(skip)
                 )
-                after = max(after, connection.execute(oldest).scalar() or "")
+                after = max(after, connection.execute(last_left_out).scalar() or "")
             statement = (
                 sa.select(*selected).select_from(joined).where(results.evaluation_id > after)
             )
@@ -228,23 +232,24 @@ class StoredDatabase(Place):
 
     def _rows(self, query: Query, unreadable: UnreadableRows) -> Iterator[AnswerRow]:
         """Yield the evaluations as light rows, by id. Both tables are read beside each other."""
-        of = EVALUATIONS.c
+        evaluations = EVALUATIONS.c
         results = RESULTS.c
         conditions = _conditions(query)
-        labels = [of[name] for name in LABELS]
+        labels = [evaluations[name] for name in LABELS]
         chosen = sa.select(
-            of.id,
-            of.conversation_id,
-            of.session_id,
-            of.trace_id,
-            of.ended_ns,
-            of.response_ended_ns,
-            of.tags,
-            of.details,
+            evaluations.id,
+            evaluations.conversation_id,
+            evaluations.session_id,
+            evaluations.trace_id,
+            evaluations.ended_ns,
+            evaluations.response_ended_ns,
+            evaluations.tags,
+            evaluations.details,
             *labels,
         )
-        chosen = chosen.where(*conditions).order_by(of.id)
+        chosen = chosen.where(*conditions).order_by(evaluations.id)
         reason = sa.func.coalesce(results.reason_code, results.error_type, results.label)
+        # The evaluation's id, then the arguments of `result_row`.
         of_results = sa.select(
             results.evaluation_id,
             results.criterion,
@@ -367,7 +372,10 @@ def _built(
     results: Mapping[str, Sequence[Any]],
     unreadable: UnreadableRows,
 ) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
-    """Yield evaluations one by one: a page of them at once costs the garbage collector as much."""
+    """Yield the evaluations one by one.
+
+    A list of a whole page of them costs time in the garbage collector.
+    """
     for row in rows:
         id = row["id"]
         try:
@@ -414,17 +422,17 @@ def _row_of_columns(row: Mapping[Any, Any], results: Sequence[ResultRow]) -> Ans
     snapshot = details.get("input_snapshot") or {}
     id = row["id"]
     return answer_row(
-        id,
-        id,
-        evaluated_at,
-        answered_at,
-        named,
-        row["tags"] or {},
-        conversation,
-        row["trace_id"],
-        details.get("metadata"),
-        results,
-        snapshot,
+        id=id,
+        place=id,
+        at=evaluated_at,
+        answered_at=answered_at,
+        named=named,
+        tags=row["tags"] or {},
+        conversation=conversation,
+        trace_id=row["trace_id"],
+        metadata=details.get("metadata"),
+        results=results,
+        fields=snapshot,
     )
 
 

@@ -78,7 +78,10 @@ class Rows(NamedTuple):
 
 
 def answer_of(row: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """Return the identity of an evaluation's answer. A replay leaves what was recorded as it is."""
+    """Return the identity of an evaluation's answer.
+
+    Replayed results have an identity of their own, so they do not replace recorded ones.
+    """
     is_replay = '"replayed":true' in row["details"]
     return row["trace_id"], row["span_id"], row["call_id"], is_replay
 
@@ -113,7 +116,8 @@ class StoredResult(Annotations):
 def rows_of(aggregated: AggregatedEvaluationResult, key: str | None = None) -> Rows:
     """Return the rows of a result, with values that every database takes.
 
-    There is no NUL, lone surrogate, NaN or endless name.
+    There is no NUL, lone surrogate, NaN or endless name. `key` is the id of the evaluation. Without
+    it a new one is made, which sorts by time.
     """
     key = key or f"{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
     try:
@@ -158,7 +162,8 @@ def _rows_of(aggregated: AggregatedEvaluationResult, key: str) -> Rows:
 def _result_cells(result: EvaluationResult) -> dict[str, Any]:
     in_columns = {*_RESULT_COLUMNS, "criterion_name"}
     if type(result.score) is float and math.isfinite(result.score):
-        in_columns.add("score")  # others are not exact as a float
+        # Any other score is not exact as a float, so `details` has it too.
+        in_columns.add("score")
     evaluator = result.evaluator_id or result.evaluator_type
     score = _real(result.score)
     probability = _real(result.probability)
@@ -183,7 +188,8 @@ def _cell(name: str, value: Any) -> Any:
         return sanitise(value) if name in _TEXTS else name_of(value)
     if isinstance(value, float):
         return _real(value)
-    return None if value is not None and abs(value) > _LARGEST else value
+    is_too_large = value is not None and abs(value) > _LARGEST
+    return None if is_too_large else value
 
 
 def _real(number: object) -> float | None:
@@ -196,7 +202,11 @@ def _real(number: object) -> float | None:
 
 def in_utc(moment: datetime | None) -> datetime | None:
     """Return the moment in UTC. Without a zone it is taken as UTC. None for None."""
-    return moment and (moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC))
+    if moment is None:
+        return None
+    if moment.tzinfo:
+        return moment.astimezone(UTC)
+    return moment.replace(tzinfo=UTC)
 
 
 def name_of(text: str | None) -> str | None:

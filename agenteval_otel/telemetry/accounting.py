@@ -155,9 +155,10 @@ class Accounting:
         return self.failures[part]
 
     def count_spans(self, outcome: str, count: int, scope: str = "") -> None:
-        """Count spans that ended in this one of `SPANS_OUTCOMES`.
+        """Count spans that ended in this one of `SPANS_OUTCOMES`. A count of 0 or less is ignored.
 
-        Spans that are not understood are counted by their scope.
+        Spans that were lost are counted as failures. Spans that are not understood are counted by
+        their scope.
         """
         if count <= 0:
             return
@@ -179,11 +180,8 @@ class Accounting:
 
         Empty if no span was read.
         """
-        if (
-            not self._spans
-            and not self.not_understood
-            and not any(key.startswith("spans:") for key in self.failures)
-        ):
+        were_read = bool(self._spans or self.not_understood)
+        if not were_read and not any(key.startswith("spans:") for key in self.failures):
             return {}
         totals = {outcome: self._spans.get(outcome, 0) for outcome in SPANS_OUTCOMES}
         totals |= {outcome: self.failures.get(f"spans:{outcome}", 0) for outcome in SPANS_LOST}

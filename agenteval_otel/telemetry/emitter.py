@@ -64,12 +64,19 @@ attributes.
 """
 
 
+class ShownResult(NamedTuple):
+    """A result that has an event, the attributes of its event and span, and the event's explanation."""
+
+    result: EvaluationResult
+    attributes: dict[str, Any]
+    explanation: str | None
+
+
 class Emission(NamedTuple):
     """A response on its way out: what its metrics, events and spans have in common.
 
     Attributes:
-        shown: The results that have an event, with the attributes of event and span, and the
-            event's explanation.
+        shown: The results that have an event.
         skipped: The results without a score that have an event of their own.
         on_agent_span: The agent span has taken the results. There is no run span.
     """
@@ -83,7 +90,7 @@ class Emission(NamedTuple):
     model: str | None
     common: Mapping[str, Any]
     dimensions: Labels
-    shown: Sequence[tuple[EvaluationResult, dict[str, Any], str | None]]
+    shown: Sequence[ShownResult]
     skipped: Sequence[EvaluationResult] = ()
     on_agent_span: bool = False
 
@@ -108,7 +115,8 @@ class Emitter:
         self._no_scores = no_scores
         self.placement = placement
         self._detail = detail
-        self.content = content = content or _content_by_variable()
+        content = content or _content_by_variable()
+        self.content = content
         self.wants_spans = "traces" in signals and detail != "none"
         self._wants_events = "events" in signals
         self._wants_metrics = "metrics" in signals
@@ -276,38 +284,37 @@ class Emitter:
         skipped: list[EvaluationResult] = []
         if self._no_scores:
             skipped = [result for result in response.results if result.status == "skipped"]
-        shown: list[tuple[EvaluationResult, dict[str, Any], str | None]] = []
+        shown: list[ShownResult] = []
         for result in response.results:
             if result.skip_reason is None or result.error:
                 attributes = event_attributes(result, common)
-                shown.append((result, attributes, self._explanation(result, redact)))
+                explanation = self._explanation(result, redact)
+                shown.append(ShownResult(result, attributes, explanation))
         return Emission(
-            response,
-            evaluated,
-            scores,
-            run_span,
-            context_of_span(evaluated),
-            agent,
-            model,
-            common,
-            dimensions,
-            shown,
-            skipped,
+            response=response,
+            evaluated=evaluated,
+            scores=scores,
+            run_span=run_span,
+            context=context_of_span(evaluated),
+            agent=agent,
+            model=model,
+            common=common,
+            dimensions=dimensions,
+            shown=shown,
+            skipped=skipped,
         )
 
     def of_agent_span(self, emission: Emission) -> Mapping[str, Any] | None:
-        """Return what an open agent span may take of the results: what their run span would have.
+        """Return the attributes that an open agent span takes in place of a run span.
 
-        None where they need a run span.
-
-        They need one if a model was asked, if an evaluator failed, and if results have spans of
-        their own or belong into another trace.
+        Return None if the results need a run span: a model was asked, an evaluator failed, or
+        results have spans of their own or belong into another trace.
         """
         if (
             emission.run_span is not None
             or self.placement != "child"
             or self._detail == "result"
-            or any(_is_notable(result) for result, *_ in emission.shown)
+            or any(_is_notable(shown.result) for shown in emission.shown)
         ):
             return None
         return self._of_results(emission)
@@ -398,10 +405,10 @@ class Emitter:
         instruments = self._instruments
         response = emission.response
         totals.add_answer(emission.agent, response.unit_kind)
-        known = totals.series_count
+        series_before = totals.series_count
         unit = response.unit
         for result in response.results:
-            scores_of = totals.add(
+            score_labels = totals.add(
                 result,
                 emission.agent,
                 emission.model,
@@ -410,9 +417,9 @@ class Emitter:
             )
             if instruments is not None:
                 self._guarded(
-                    "metrics", instruments.record_score, result, scores_of, emission.context
+                    "metrics", instruments.record_score, result, score_labels, emission.context
                 )
-        if totals.series_count > known:
+        if totals.series_count > series_before:
             # What a counter holds when Prometheus first sees it is in none of its rates.
             self.providers.collect_soon()
         if instruments is not None:
@@ -491,15 +498,15 @@ class Emitter:
             )
         if run_span is None:
             return 0
-        shown = [entry for entry in emission.shown if self._has_span(entry[0])]
+        shown = [entry for entry in emission.shown if self._has_span(entry.result)]
         if shown and tracer is not None and run_span.is_recording():
             below = trace.set_span_in_context(run_span, Context())
-            for result, of_event, _ in shown:
+            for result, attributes_of_event, _ in shown:
                 if result.started_ns is not None and result.ended_ns is not None:
                     span = tracer.start_span(
                         f"evaluation {result.criterion_name}",
                         context=below,
-                        attributes=of_event,
+                        attributes=attributes_of_event,
                         start_time=result.started_ns,
                     )
                     if result.error:
@@ -573,8 +580,13 @@ def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dic
     A failure has ``error.type`` and neither score nor label.
     """
     evaluator_id = result.evaluator_id or result.evaluator_type
-    about = result.criterion_name, evaluator_id, result.evaluator_version, result.evaluator_kind
-    signature = _signature(*about, result.shadow)
+    signature = _signature(
+        result.criterion_name,
+        evaluator_id,
+        result.evaluator_version,
+        result.evaluator_kind,
+        result.shadow,
+    )
     attributes = {**signature, **common, **_of_judgement(result.judgement)}
     if result.reason_code is not None:
         attributes[names.REASON_CODE] = _plain(result.reason_code)

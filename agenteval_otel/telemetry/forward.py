@@ -104,7 +104,8 @@ class EventStream:
         ended_ns: int,
     ) -> None:
         """Take an event. Never blocks for the network. Called on the background thread."""
-        signal = self._signal = self._signal or _EventSignal(self._resource)
+        signal = self._signal or _EventSignal(self._resource)
+        self._signal = signal
         event = signal.event(attributes, span_context, ended_ns)
         exporter = self._exporter or self._build(signal)
         self.waiting += 1
@@ -155,6 +156,7 @@ class EventStream:
         return exporter
 
     def _over(self, agents: Sequence[Any], reason: str | None) -> None:
+        """Count the events of these agents: sent without a reason, else lost for it. Any thread."""
         if reason is None:
             outcome = SENT
         elif reason == "shutdown":
@@ -184,8 +186,8 @@ class _EventSignal(Signal):
 
         self._resource = resource
         self._messages = messages
-        self._known: object = None
-        self._own: object = None
+        self._known: object = None  # the resource that `_encode` is for
+        self._own: object = None  # the resource of a process whose application has none
         self._encode: Callable[[Sequence[Any]], Any] = list
         self.size_of = messages.size_of
         self.name = "SIDECAR"
@@ -198,7 +200,14 @@ class _EventSignal(Signal):
         """Build an event that waits for its message."""
         place = span_context or INVALID_SPAN_CONTEXT
         return self._messages.Event(
-            EVENT_ANSWER, place, ended_ns, time.time_ns(), _DEBUG, "", None, attributes
+            name=EVENT_ANSWER,
+            span_context=place,
+            time_ns=ended_ns,
+            observed_ns=time.time_ns(),
+            severity=_DEBUG,
+            severity_text="",
+            body=None,
+            attributes=attributes,
         )
 
     def _request_of(self, items: Sequence[Any]) -> Any:
@@ -206,7 +215,8 @@ class _EventSignal(Signal):
 
         resource = self._resource()
         if resource is None:
-            resource = self._own = self._own or own_resource()
+            self._own = self._own or own_resource()
+            resource = self._own
         if resource is not self._known:
             self._encode = self._encoder(resource)
             self._known = resource

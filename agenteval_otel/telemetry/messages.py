@@ -82,7 +82,7 @@ class Encoder:
     Args:
         envelope: A request without records.
         records_of: Gives its one list of records.
-        longest: Texts of attributes are cut there.
+        longest: Texts of attributes are cut to so many characters. None: they are not cut.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class SpanMessages:
             self._ids.generate_span_id(),
             is_remote=False,
             trace_state=sampled.trace_state,
-            trace_flags=TraceFlags((parent.trace_flags & _RANDOM) | is_sampled),
+            trace_flags=TraceFlags((parent.trace_flags & _RANDOM) | int(is_sampled)),
         )
         if not is_sampled:
             return NonRecordingSpan(span_context)
@@ -229,11 +229,10 @@ class MessageSpan(NonRecordingSpan):
 
     def set_status(self, status: Status | StatusCode, description: str | None = None) -> None:
         new = status if isinstance(status, Status) else Status(status, description)
-        if (
-            self.end_ns is None
-            and self.status.status_code is not StatusCode.OK
-            and not new.is_unset
-        ):
+        # As the SDK does: OK is final, and UNSET changes nothing.
+        has_ended = self.end_ns is not None
+        is_final = self.status.status_code is StatusCode.OK
+        if not (has_ended or is_final or new.is_unset):
             self.status = new
 
     def end(self, end_time: int | None = None) -> None:
@@ -572,7 +571,8 @@ class ObservedMessages:
 class _Point:
     """Holds the measurements with one set of attributes.
 
-    For each bucket, it keeps the newest measurement that may be an exemplar.
+    `exemplars` has, by bucket, the newest measurement that may be an exemplar: its amount, its time
+    and its span context.
     """
 
     counts: list[int]
@@ -611,7 +611,7 @@ class HistogramMessages:
         attributes: Mapping[str, Any] | None = None,
         context: Context | None = None,
     ) -> None:
-        if not 0 <= amount < math.inf:
+        if not 0 <= amount < math.inf:  # negative, infinite or NaN
             return
         now_ns = time.time_ns()
         bucket = bisect_left(self._boundaries, amount)
@@ -661,11 +661,11 @@ class HistogramMessages:
                     max=point.most,
                 )
                 fill_attributes(message.attributes, dict(key))
-                for _, (amount, at_ns, of) in sorted(point.exemplars.items()):
+                for _, (amount, at_ns, span_context) in sorted(point.exemplars.items()):
                     exemplar = message.exemplars.add(time_unix_nano=at_ns, as_double=amount)
-                    if of.is_valid:
-                        exemplar.trace_id = of.trace_id.to_bytes(16)
-                        exemplar.span_id = of.span_id.to_bytes(8)
+                    if span_context.is_valid:
+                        exemplar.trace_id = span_context.trace_id.to_bytes(16)
+                        exemplar.span_id = span_context.span_id.to_bytes(8)
                 point.exemplars.clear()
             if self.is_delta:
                 self._ended_ns.update(dict.fromkeys(self._points, now_ns))
@@ -685,10 +685,11 @@ def _span_context_of(context: Context | None) -> SpanContext:
     global _last
     if not context:
         return trace.get_current_span(get_current()).get_span_context()
-    known = _last
-    if known[0] is not context:
-        known = _last = context, trace.get_current_span(context).get_span_context()
-    return known[1]
+    known_context, span_context = _last
+    if known_context is not context:
+        span_context = trace.get_current_span(context).get_span_context()
+        _last = context, span_context
+    return span_context
 
 
 def _flags_of(span_context: SpanContext | None) -> int:
@@ -715,7 +716,7 @@ def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) 
         attributes.pop(name, None)
         if len(attributes) >= most:
             dropped += 1
-            if not most:
+            if not most:  # a limit of 0: the new attribute itself is dropped
                 continue
             del attributes[next(iter(attributes))]
         attributes[name] = value

@@ -73,9 +73,9 @@ _LIMITS: Final = {
     "error": names.MAX_ERROR_TYPES,
     "outcome": names.MAX_JUDGE_OUTCOMES,
 }
-# Beside the pairs of model and label: the duration, ``_other`` among the error types, and ten sums
-# of the agent.
-_LIMIT = names.MAX_SERIES - names.MAX_ERROR_TYPES - 12
+# Series of one criterion and agent that are left for pairs of model and label. The others are the
+# error types with their ``_other``, the duration, and ten sums of the agent.
+_MOST_SERIES_OF_PAIRS = names.MAX_SERIES - names.MAX_ERROR_TYPES - 12
 _SERIES_OF_PAIR = 3  # the count and both weights; each model has one of scores, too
 _VERDICTS = (names.LABEL_PASS, names.LABEL_FAIL)
 _WEIGHTS: Final = (names.METRIC_WEIGHT, names.METRIC_WEIGHT_SQUARED)
@@ -105,8 +105,9 @@ _MOST_USD: Final = 1_000_000.0
 _BUCKETS: Final = 8_192  # of units that are kept, a power of two
 _WAYS: Final = 4  # units in a bucket
 _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
-
-
+# Places in a value of `ObjectiveStates`.
+_IS_BREACHED: Final = 0
+_EVIDENCE: Final = 1
 _RESERVED: Final = 5  # one in so many series is kept for the operator's names that come later
 
 
@@ -123,6 +124,21 @@ _CriterionKey = tuple[str, str | None, Labels]
 """A criterion, an agent, and the dimensions."""
 _ResultSeriesKey = tuple[str, str | None, str | None, str | None, bool, Labels]
 """A criterion, an agent, a model, a label, whether there is a verdict, and the dimensions."""
+
+
+class UnitIncrease(NamedTuple):
+    """What a score adds to the number of units, and to sums over units of squares and products.
+
+    W, F and Y are the sums over a unit of the weights, of those of failures, and of weight times
+    score. The order is that of `_UNITS`.
+    """
+
+    is_new: bool  # the number of units
+    weight_squared: float  # W^2
+    failed_weight: float  # F W
+    failed_squared: float  # F^2
+    scored_weight: float  # Y W
+    scored_squared: float  # Y^2
 
 
 class UnitIncrements:
@@ -142,7 +158,7 @@ class UnitIncrements:
 
     def add(
         self, place: Hashable, unit: Hashable, weight: float, failed: float, scored: float
-    ) -> tuple[bool, float, float, float, float, float]:
+    ) -> UnitIncrease:
         """Add a score, and return what it adds to the sums.
 
         Args:
@@ -151,10 +167,6 @@ class UnitIncrements:
             weight: w, 1 / probability.
             failed: w of a failure, else 0.
             scored: w times the score, 0 without one.
-
-        Returns:
-            What is added to the number of units, and to the sums over units of W^2, F W, F^2, Y W
-            and Y^2. W, F and Y are the sums over a unit of `weight`, `failed` and `scored`.
         """
         w = f = y = 0.0
         is_new = True
@@ -172,13 +184,13 @@ class UnitIncrements:
         w_after = w + weight
         f_after = f + failed
         y_after = y + scored
-        return (
-            is_new,
-            w_after * w_after - w * w,
-            f_after * w_after - f * w,
-            f_after**2 - f * f,
-            y_after * w_after - y * w,
-            y_after**2 - y * y,
+        return UnitIncrease(
+            is_new=is_new,
+            weight_squared=w_after * w_after - w * w,
+            failed_weight=f_after * w_after - f * w,
+            failed_squared=f_after**2 - f * f,
+            scored_weight=y_after * w_after - y * w,
+            scored_squared=y_after**2 - y * y,
         )
 
     def clear(self) -> None:
@@ -240,8 +252,11 @@ class ResultTotals:
         self._shared: dict[_CriterionKey, str | None] = {}
         self._series: dict[_ResultSeriesKey, _Series] = {}
         self._counted: set[tuple[Instrument, Labels]] = set()
-        self._of_outside = self._of_own = 0
-        self._is_full = self._is_full_for_own = False
+        # Series of names that always have room, and of those that share what is left.
+        self._of_own = 0
+        self._of_outside = 0
+        self._is_full = False
+        self._is_full_for_own = False
 
     def bounded(self, kind: str, value: str | None, limit: int | None = None) -> str | None:
         """Return the value, or ``_other`` once too many were seen.
@@ -374,6 +389,7 @@ class ResultTotals:
         )
         general = label if label is None or label in _VERDICTS else names.OTHER
         verdicts = _VERDICTS if has_verdict else ()
+        # From the most exact pair to the most general one: the first that has room counts.
         for own_model, own_label in (
             (model, label),
             (model, general),
@@ -382,7 +398,7 @@ class ResultTotals:
         ):
             wanted = pairs | {(own_model, counted) for counted in (own_label, *verdicts)}
             models = {name for name, _ in wanted}
-            if _SERIES_OF_PAIR * len(wanted) + len(models) <= _LIMIT:
+            if _SERIES_OF_PAIR * len(wanted) + len(models) <= _MOST_SERIES_OF_PAIRS:
                 self._pairs[owner] = wanted
                 model = own_model
                 label = own_label
@@ -445,10 +461,10 @@ class ResultTotals:
     def _takes(
         self, series: _Series, has_verdict: bool, *, is_own: bool, always: bool = False
     ) -> bool:
-        """Count what the series add.
+        """Count the series that a place of results adds, and return whether there was room for them.
 
-        Return False if they are over the process's limit. All later series are then over it
-        too, except with `always`.
+        Once there is no room, no later place gets any, except with `always`. `is_own`: criterion
+        and agent are the operator's, so all of the room is theirs. Others have half of it.
         """
         is_full = self._is_full_for_own if is_own else self._is_full
         if is_full and not always:
@@ -512,8 +528,7 @@ class ResultTotals:
         before = self._of_units.get(place, (0.0,) * len(added))
         totals = tuple(map(sum, zip(before, added, strict=True)))
         self._of_units[place] = totals
-        is_new = added[0]
-        if not is_new or place in self.sums[names.METRIC_UNITS.name]:
+        if not added.is_new or place in self.sums[names.METRIC_UNITS.name]:
             for metric, total in zip(_UNITS, totals, strict=True):
                 self.sums[metric.name][place] = total
 
@@ -630,9 +645,9 @@ class JudgeCounters:
         """Return the remaining US dollars by period. Several accounts have the least of theirs."""
         states: dict[Labels, float] = {}
         for judge in list(self.judges):
-            for period, usd in (
-                {} if judge.budget is None else judge.budget.remaining_usd()
-            ).items():
+            if judge.budget is None:
+                continue
+            for period, usd in judge.budget.remaining_usd().items():
                 key = ((names.JUDGE_PERIOD, period),)
                 states[key] = min(states.get(key, usd), usd)
         return states
@@ -747,9 +762,9 @@ class Readings:
             names.METRIC_CONVERSATIONS: lambda: self._by_outcome(Accounting.conversations),
             names.METRIC_EVALUATE_REQUESTS: self._requests,
             **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
-            names.METRIC_LAST_SUCCESS: partial(_gauge, lambda: {"": totals.last_success}, ""),
-            names.METRIC_OBJECTIVE_BREACH: partial(_objective_states, objectives, 0),
-            names.METRIC_OBJECTIVE_EVIDENCE: partial(_objective_states, objectives, 1),
+            names.METRIC_LAST_SUCCESS: self._last_success,
+            names.METRIC_OBJECTIVE_BREACH: partial(_objective_states, objectives, _IS_BREACHED),
+            names.METRIC_OBJECTIVE_EVIDENCE: partial(_objective_states, objectives, _EVIDENCE),
             names.METRIC_OBJECTIVE_AGE: evidence.ages,
             names.METRIC_OBJECTIVE_VERDICTS: evidence.verdicts,
             names.METRIC_OBJECTIVE_GAIN: partial(evidence.by_bet, "gains"),
@@ -776,6 +791,10 @@ class Readings:
             for instrument, of_instrument in self.by_instrument.items()
         }
         return {instrument: series for instrument, series in read.items() if series}
+
+    def _last_success(self) -> dict[Labels, float]:
+        moment = self._totals.last_success
+        return {} if moment is None else {(): moment}
 
     def _by_outcome(
         self, read: Callable[[Accounting], dict[tuple[str, Labels], dict[str, int]]]
@@ -905,7 +924,7 @@ class Instruments:
         self._judge_duration.record(call.duration_s, attributes, context=context)
 
 
-def _gauge(read: Callable[[], Mapping[str, float | None]], key: str) -> dict[Labels, float]:
+def _gauge(read: Callable[[], Mapping[str, float]], key: str) -> dict[Labels, float]:
     value = read().get(key)
     return {} if value is None else {(): value}
 

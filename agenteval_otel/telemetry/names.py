@@ -92,7 +92,9 @@ class NameTable:
         if name in self._own or name in self._placed:
             return name
         times = self._seen.pop(name, 0) + 1
-        open_to_all = self.places - self.places // 2 if self._reserves else self.places
+        open_to_all = self.places
+        if self._reserves:
+            open_to_all -= self.places // 2
         taken = len(self._placed)
         if taken < open_to_all or (taken < self.places and times >= _OFTEN):
             self._placed.add(name)

@@ -36,10 +36,11 @@ _PLACEHOLDERS: Final = (
     "NoOpLoggerProvider",
     "NoOpMeterProvider",
 )
+# So many items go out in this time if a queue cannot be seen: they are the SDK's default batch and delay.
 _UNSEEN_ITEMS: Final = 512
 _UNSEEN_DELAY_S: Final = 5.0
-_STUCK_S: Final = 5.0
-_NUDGE_S: Final = 0.1
+_STUCK_S: Final = 5.0  # how long a queue is full without a change until it counts as stuck
+_NUDGE_S: Final = 0.1  # how long after the last item one more may wake the SDK's thread
 
 
 class Tracers(NamedTuple):
@@ -56,6 +57,13 @@ class Providers:
     """Resolves tracers, event log and meter.
 
     Keeps those that were built, and looks for missing ones again next time.
+
+    Attributes:
+        on_lost: Called with signal, reason and number of what is lost, on any thread.
+        on_host: Called when a provider of the application's is first used, on any thread.
+        lost: How many items are lost, by signal and reason.
+        warns: Log which signals go nowhere.
+        wanted: The signals that are emitted.
     """
 
     def __init__(
@@ -73,7 +81,6 @@ class Providers:
         }
         self._target = target or OtlpTarget()
         self.on_lost: Callable[[str, str, int], object] = lambda signal, reason, count: None
-        # when one of the application's is first used; on any thread
         self.on_host: Callable[[], object] = lambda: None
         self.lost: dict[tuple[str, str], int] = {}
         self.warns = True
@@ -131,6 +138,7 @@ class Providers:
         self._losses = self._reported_losses = 0
         self._warned = False
         self.backpressure = Backpressure()
+        # The provider and the processors that were looked at last, and what `takes_late_spans` said.
         self._late: tuple[Any, Any, bool] = (None, (), False)
         self._sums: Any = None
 
@@ -197,15 +205,15 @@ class Providers:
         It may not with foreign processors, which may act on it in the handler.
         """
         own = self._private.get("TRACES")
-        provider = self._explicit["TRACES"] or (
-            trace.get_tracer_provider() if own is None else own.agents
-        )
+        provider = self._explicit["TRACES"]
+        if not provider:
+            provider = trace.get_tracer_provider() if own is None else own.agents
         processors = processors_of(provider)
-        late = self._late
-        if provider is not late[0] or processors is not late[1]:
-            is_late = processors is not None and all(map(is_batch_processor, processors))
-            late = self._late = (provider, processors, is_late)
-        return late[2]
+        seen_provider, seen_processors, takes_late = self._late
+        if provider is not seen_provider or processors is not seen_processors:
+            takes_late = processors is not None and all(map(is_batch_processor, processors))
+            self._late = (provider, processors, takes_late)
+        return takes_late
 
     def has_room(self) -> bool:
         """Tell whether the host's span and log processors take what the next answer emits.
@@ -249,6 +257,7 @@ class Providers:
         complete = self._exporter is None or self._exporter.flush(with_metrics=with_metrics)
         for signal, host in list(self._hosts.items()):
             if with_metrics or signal != "METRICS":
+                # The call comes first: each provider is flushed, also after one that failed.
                 complete = _handed_over(host) and complete
         # What was lost since the last flush was not exported.
         losses = self._losses
@@ -282,7 +291,8 @@ class Providers:
         if provider is None:
             self._warn_once()
             return None
-        resolved = self._resolved[signal] = make(provider)
+        resolved = make(provider)
+        self._resolved[signal] = resolved
         if signal not in self._private:
             self._hosts[signal] = provider
             self.on_host()
@@ -309,7 +319,7 @@ class Providers:
                 "wrong_telemetry",
                 part=signal.lower(),
                 error_type=type(error).__name__,
-                fix="check the endpoint and the protocol; is the process ending?",
+                fix="check the endpoint and the protocol, and whether the process is ending",
             )
         return self._private.get(signal)
 
@@ -388,12 +398,13 @@ def _global_provider(signal: str) -> Any | None:
     provider: object
     if signal == "TRACES":
         provider = trace.get_tracer_provider()
+    elif signal == "LOGS":
+        provider = _logs.get_logger_provider()
     else:
-        provider = _logs.get_logger_provider() if signal == "LOGS" else metrics.get_meter_provider()
+        provider = metrics.get_meter_provider()
     # Subclasses count: an application may silence the interface with its own.
-    return (
-        None if any(kind.__name__ in _PLACEHOLDERS for kind in type(provider).__mro__) else provider
-    )
+    is_placeholder = any(kind.__name__ in _PLACEHOLDERS for kind in type(provider).__mro__)
+    return None if is_placeholder else provider
 
 
 def processors_of(provider: object) -> tuple[Any, ...] | None:
@@ -402,19 +413,19 @@ def processors_of(provider: object) -> tuple[Any, ...] | None:
     The SDK shows neither them nor how full they are. A batch processor that is full drops the
     host's own spans: where it is seen, evaluations wait instead.
     """
-    processors = _seen(provider)
-    # Logfire's is outside
-    return _seen(getattr(provider, "provider", None)) if processors is None else processors
+    processors = _processors_in(provider)
+    if processors is None:  # Logfire's provider wraps the SDK's
+        return _processors_in(getattr(provider, "provider", None))
+    return processors
 
 
-def _seen(provider: object) -> tuple[Any, ...] | None:
-    processors = getattr(
-        getattr(provider, "_active_span_processor", None), "_span_processors", None
-    )
-    if type(processors) is not tuple:
-        processors = getattr(
-            getattr(provider, "_multi_log_record_processor", None), "_log_record_processors", None
-        )
+def _processors_in(provider: object) -> tuple[Any, ...] | None:
+    of_spans = getattr(provider, "_active_span_processor", None)
+    processors = getattr(of_spans, "_span_processors", None)
+    if type(processors) is tuple:
+        return processors
+    of_logs = getattr(provider, "_multi_log_record_processor", None)
+    processors = getattr(of_logs, "_log_record_processors", None)
     return processors if type(processors) is tuple else None
 
 
@@ -436,6 +447,14 @@ def _is_of_sdk(processor: object) -> bool:
     return kind.__module__.startswith("opentelemetry.sdk.") and kind.__name__ in names
 
 
+class _WatchedQueue(NamedTuple):
+    """Holds a processor's queue, and from which lengths on it counts as full and as half full."""
+
+    queue: Any
+    limit: int
+    half: int
+
+
 class Backpressure:
     """Says whether the processors behind some providers have room. Background thread only.
 
@@ -447,7 +466,7 @@ class Backpressure:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._processors: list[tuple[Any, ...] | None] = []
-        self._queues: list[tuple[Any, int, int]] = []
+        self._queues: list[_WatchedQueue] = []
         self._unseen = False
         self._sent = 0
         self._since = clock()
@@ -456,10 +475,12 @@ class Backpressure:
         self._least_over = 0
 
     def has_room(self, providers: Sequence[Any]) -> bool:
+        """Tell whether all of their processors take what one more answer emits."""
         processors = [processors_of(provider) for provider in providers]
         if processors != self._processors:
             self._look_at(processors)
-        over = max((len(queue) - limit for queue, limit, _ in self._queues), default=-1)
+        # By how many items the fullest queue is over its limit. Below 0: none is full.
+        over = max((len(seen.queue) - seen.limit for seen in self._queues), default=-1)
         within_rate = not self._unseen or self._within_rate()
         if over < 0 and within_rate:
             self._full_since = None
@@ -470,7 +491,7 @@ class Backpressure:
             self._least_over = over
         # The SDK's thread can miss the wake-up of a full batch; the next item wakes it again.
         is_quiet = within_rate and now - self._asked_at >= _NUDGE_S
-        if is_quiet and all(len(queue) < half for queue, _, half in self._queues):
+        if is_quiet and all(len(seen.queue) < seen.half for seen in self._queues):
             self._asked_at = now
             return True
         return False
@@ -493,11 +514,12 @@ class Backpressure:
             capacity = getattr(batches, "_max_queue_size", None)
             batch = getattr(batches, "_max_export_batch_size", None)
             if hasattr(queue, "__len__") and type(capacity) is int and type(batch) is int:
+                half = capacity // 2
                 # The SDK's thread wakes up for a whole batch: a limit below that would wait for its
                 # schedule.
-                self._queues.append(
-                    (queue, max(1, min(max(capacity // 4, batch), capacity // 2)), capacity // 2)
-                )
+                limit = max(capacity // 4, batch)
+                limit = max(1, min(limit, half))
+                self._queues.append(_WatchedQueue(queue, limit, half))
             elif _is_of_sdk(processor):
                 self._unseen = True
 
@@ -524,7 +546,8 @@ def is_shut_down(provider: object) -> bool:
 
 
 def _is_shut_down(processor: object) -> bool:
-    return getattr(getattr(processor, "_batch_processor", processor), "_shutdown", False) is True
+    batches = getattr(processor, "_batch_processor", processor)  # of the SDK's batch processors
+    return getattr(batches, "_shutdown", False) is True
 
 
 def _is_full(processor: object) -> bool:

@@ -45,14 +45,15 @@ LOST_REASONS: Final[dict[str, str]] = _TEXTS["lost_reasons"]
 
 def sentence_of_log_line(line: LogLine) -> str:
     """Return the sentence of an event with all of its parts, and ``<fact>`` for what differs."""
-    return re.sub(r"\{(\w+)\}", r"<\1>", re.sub(r"[\[\]]", "", line.says))
+    without_brackets = re.sub(r"[\[\]]", "", line.says)  # around optional parts
+    return re.sub(r"\{(\w+)\}", r"<\1>", without_brackets)
 
 
 def explanation_of_log_line(line: LogLine) -> Explanation:
     """Return what the line of an event means, with ``<fact>`` for what differs."""
     means = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", line.means)  # without addresses of pages
     begun = means[0].upper() + means[1:]
-    says = f"The log line says: {sentence_of_log_line(line)}; docs/{line.page}"
+    says = f"The log line says: {sentence_of_log_line(line)}. See docs/{line.page}"
     return Explanation(f"{begun}. {says}", (), line.remedies)
 
 
@@ -61,6 +62,7 @@ def explanation_of_failure(part: str) -> Explanation | None:
 
     None for an unknown part.
     """
+    # Reversed, so that of several parts of one kind the first one explains the kind.
     by_kind = {
         known.partition(":")[0]: explanation for known, explanation in reversed(FAILURES.items())
     }

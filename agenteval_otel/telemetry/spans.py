@@ -49,7 +49,8 @@ def own_service_version() -> str | None:
 
     Without a provider with a resource it is from the environment. None if it is unknown.
     """
-    attributes = getattr(getattr(trace.get_tracer_provider(), "resource", None), "attributes", None)
+    resource = getattr(trace.get_tracer_provider(), "resource", None)
+    attributes = getattr(resource, "attributes", None)
     if not isinstance(attributes, Mapping):
         attributes = _resource_of(os.environ.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     version = attributes.get(names.SERVICE_VERSION)
@@ -77,9 +78,9 @@ def open_agent_span(
 def add_to_agent_span(
     span: Span, attributes: Mapping[str, Any], results: Mapping[str, Any] | None = None
 ) -> bool:
-    """Set on the agent's span, which is ended next, what is known of its answer.
+    """Set the attributes of the answer, and its results, on the agent's span, which is ended next.
 
-    Return whether it has taken the results.
+    Return whether the span has taken the results.
 
     Results are taken all together or not at all. Nothing that the application's code has set is
     replaced, or pushed out as the SDK does beyond its limit. Where the limit cannot be seen,
@@ -87,16 +88,16 @@ def add_to_agent_span(
     """
     if not span.is_recording():  # the handler may have ended it
         return False
-    own = set(getattr(span, "attributes", None) or ())
+    already_set = set(getattr(span, "attributes", None) or ())
     limits = getattr(span, "_limits", None)
     most = None if limits is None else limits.max_span_attributes
-    room = sys.maxsize if most is None else max(0, most - len(own))
+    room = sys.maxsize if most is None else max(0, most - len(already_set))
     are_taken = False
     if results is not None and limits is not None:
-        added = _without({**attributes, **results}, own)
+        added = _without({**attributes, **results}, already_set)
         are_taken = len(added) <= room
     if not are_taken:
-        added = _without(attributes, own)
+        added = _without(attributes, already_set)
         added = dict(islice(added.items(), room))
     added_at_end = getattr(span, ADDED_AT_END, None)
     if added_at_end is None:
@@ -219,7 +220,8 @@ def context_of_evaluation(
 
     None if there is no span at all.
     """
-    marked = marked_context(evaluated if run_span is None else run_span.get_span_context(), key)
+    above = evaluated if run_span is None else run_span.get_span_context()
+    marked = marked_context(above, key)
     if marked is None or not marked.is_valid:
         return None
     if run_span is not None and marked is run_span.get_span_context():
@@ -239,8 +241,9 @@ def marked_context(span_context: SpanContext | None, key: SamplingKey) -> SpanCo
     state = span_context.trace_state
     if state and state.get(name) == mark:
         return span_context
-    others = [entry for entry in state.items() if entry[0] != name] if state else []
-    entries = [(name, mark), *others]
+    entries = [(name, mark)]
+    if state:
+        entries += [(other, value) for other, value in state.items() if other != name]
     return SpanContext(
         span_context.trace_id,
         span_context.span_id,
@@ -252,8 +255,9 @@ def marked_context(span_context: SpanContext | None, key: SamplingKey) -> SpanCo
 
 def attach_marked(key: SamplingKey) -> None:
     """Mark what runs in this context from now on as part of an evaluation, below an unsampled span."""
-    ids = RANDOM.getrandbits(128) or 1, RANDOM.getrandbits(64) or 1
-    unsampled = SpanContext(*ids, is_remote=False, trace_flags=TraceFlags())
+    trace_id = RANDOM.getrandbits(128) or 1  # 0 is no id
+    span_id = RANDOM.getrandbits(64) or 1
+    unsampled = SpanContext(trace_id, span_id, is_remote=False, trace_flags=TraceFlags())
     nowhere = marked_context(unsampled, key)
     assert nowhere is not None
     otel_context.attach(trace.set_span_in_context(NonRecordingSpan(nowhere)))

@@ -115,15 +115,16 @@ class OtlpTarget:
         It is the configured one, else by the port (4318 is HTTP's), else gRPC.
         """
         chosen = self._protocol or _variable(signal, "PROTOCOL").strip().lower()
-        return chosen or (
-            "http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc"
-        )
+        if chosen:
+            return chosen
+        return "http/protobuf" if urlsplit(self._address(signal)).port == 4318 else "grpc"
 
     def sender(self, signal: Signal) -> RequestSender:
+        """Return what sends requests of the signal to its endpoint. Opens no connection."""
         name = signal.name
         address, user = split_address(self._address(name))
         headers = _parsed_headers(name, _variable(name, "HEADERS"))
-        # gRPC takes no others
+        # in lower case: gRPC takes no other names
         headers |= {key.lower(): value for key, value in (self._headers or {}).items()}
         if user is not None:
             headers.setdefault("authorization", user)
@@ -136,9 +137,9 @@ class OtlpTarget:
                 signal,
                 urlsplit(address).netloc or address,
                 headers,
-                timeout_s,
-                compression,
-                credentials,
+                timeout_s=timeout_s,
+                compression=compression,
+                credentials=credentials,
             )
         # HTTP has a path for each signal, unless the address is the signal's own.
         if self._endpoint or not os.environ.get(f"OTEL_EXPORTER_OTLP_{name}_ENDPOINT"):
@@ -153,10 +154,10 @@ class OtlpTarget:
             signal,
             address,
             headers,
-            timeout_s,
-            compression,
-            _variable(name, "CERTIFICATE") or True,
-            client_certificate,
+            timeout_s=timeout_s,
+            compression=compression,
+            verify=_variable(name, "CERTIFICATE") or True,
+            cert=client_certificate,
         )
 
     def preload(self, signal: str) -> None:
@@ -186,7 +187,15 @@ def direct_sender(
     headers = {} if authorization is None else {"authorization": authorization}
     if is_http:
         url = f"{address.rstrip('/').removesuffix('/v1/logs')}/v1/logs"
-        return HttpSender(signal, url, headers, _TIMEOUT_S, "", ca or True, direct=True)
+        return HttpSender(
+            signal,
+            url,
+            headers,
+            timeout_s=_TIMEOUT_S,
+            compression="",
+            verify=ca or True,
+            direct=True,
+        )
     import grpc
 
     parts = urlsplit(address)
@@ -194,7 +203,15 @@ def direct_sender(
     if parts.scheme == "https":
         authorities = Path(ca).read_bytes() if ca else None
         credentials = grpc.ssl_channel_credentials(authorities)
-    return GrpcSender(signal, parts.netloc, headers, _TIMEOUT_S, "", credentials, _DIRECT)
+    return GrpcSender(
+        signal,
+        parts.netloc,
+        headers,
+        timeout_s=_TIMEOUT_S,
+        compression="",
+        credentials=credentials,
+        options=_DIRECT,
+    )
 
 
 def is_endpoint(url: str) -> bool:
@@ -271,10 +288,12 @@ def _names_of(part: str) -> list[str]:
 
 
 def positive(text: str, default: float) -> float:
+    """Return the number that a text holds if it is above 0, else the default."""
     try:
-        return float(text) if float(text) > 0 else default
+        number = float(text)
     except ValueError:
         return default
+    return number if number > 0 else default
 
 
 def _variable(signal: str, name: str) -> str:
@@ -308,25 +327,46 @@ def _parsed_headers(signal: str, text: str) -> dict[str, str]:
 def _channel_credentials(signal: str, address: str) -> Any:
     scheme = urlsplit(address).scheme
     insecure = _variable(signal, "INSECURE").strip().lower()
-    is_plain = insecure == "true" if insecure else scheme == "http"
+    is_plain = scheme == "http"
+    if insecure:
+        is_plain = insecure == "true"
     if is_plain and scheme != "https":
         return None
     import grpc
 
-    paths = (
-        _variable(signal, name) for name in ("CERTIFICATE", "CLIENT_KEY", "CLIENT_CERTIFICATE")
-    )
     return grpc.ssl_channel_credentials(
-        *(Path(path).read_bytes() if path else None for path in paths)
+        root_certificates=_file_of(signal, "CERTIFICATE"),
+        private_key=_file_of(signal, "CLIENT_KEY"),
+        certificate_chain=_file_of(signal, "CLIENT_CERTIFICATE"),
     )
 
 
-# The collector's package; as in ``resource_<kind>``; fields of the items, and of the number of
-# rejected ones.
+def _file_of(signal: str, name: str) -> bytes | None:
+    """Return the content of the file that a variable names. None if it names none."""
+    path = _variable(signal, name)
+    return Path(path).read_bytes() if path else None
+
+
+class _OtlpNames(NamedTuple):
+    """What a signal is called in the messages of OTLP.
+
+    Attributes:
+        package: The collector's package.
+        kind: As in ``resource_<kind>`` and ``scope_<kind>``.
+        records: The field of a scope's items.
+        rejected: The field of the number of rejected items.
+    """
+
+    package: str
+    kind: str
+    records: str
+    rejected: str
+
+
 _PARTS: Final = {
-    "TRACES": ("trace", "spans", "spans", "rejected_spans"),
-    "LOGS": ("logs", "logs", "log_records", "rejected_log_records"),
-    "METRICS": ("metrics", "metrics", "metrics", "rejected_data_points"),
+    "TRACES": _OtlpNames("trace", "spans", "spans", "rejected_spans"),
+    "LOGS": _OtlpNames("logs", "logs", "log_records", "rejected_log_records"),
+    "METRICS": _OtlpNames("metrics", "metrics", "metrics", "rejected_data_points"),
 }
 
 
@@ -340,7 +380,11 @@ class Signal:
     encode: Callable[[Any], Any]
 
     def __init__(self, name: str) -> None:
-        package, self.kind, self._records, self.rejected = _PARTS[name]
+        names = _PARTS[name]
+        package = names.package
+        self.kind = names.kind
+        self._records = names.records
+        self.rejected = names.rejected
         collector = f"opentelemetry.proto.collector.{package}.v1"
         service = package.capitalize()
         messages = import_module(f"{collector}.{package}_service_pb2")
@@ -352,6 +396,7 @@ class Signal:
         self.owner_of: Callable[[Any], str] | None = None
 
     def count(self, request: object) -> int:
+        """Return how many items a request has."""
         return sum(map(len, self._records_of(request)))
 
     def records(self, request: object) -> Any:
@@ -368,6 +413,7 @@ class Signal:
             before = 0
             for records in self._records_of(request):
                 length = len(records)
+                # Keep the items from `first` to `end`, counted over all lists of the request.
                 del records[max(0, end - before) :]
                 del records[: max(0, first - before)]
                 before += length
@@ -515,9 +561,8 @@ class GrpcSender:
             reply = self._export(body, timeout=self._timeout_s, metadata=self._metadata)
         except grpc.RpcError as error:
             code = error.code().name
-            too_large = code == "RESOURCE_EXHAUSTED" and "larger than max" in (
-                error.details() or ""
-            )
+            details = error.details() or ""
+            too_large = code == "RESOURCE_EXHAUSTED" and "larger than max" in details
             return SendOutcome(
                 False,
                 code,
@@ -542,9 +587,8 @@ def _read(response: requests.Response, deadline: float) -> bytes | None:
             body += part
             if len(body) > MAX_REPLY_BYTES or time.monotonic() > deadline:
                 return None
-    except (
-        requests.RequestException
-    ):  # the receiver may have taken the request: it is not sent again
+    except requests.RequestException:
+        # The receiver may have taken the request: it is not sent again.
         return None
     return bytes(body)
 
@@ -566,7 +610,8 @@ def _rejected(signal: Signal, reply: bytes | None, kind: str) -> int | None:
         return None
     is_json = kind == "application/json"
     is_protobuf = kind in ("", "application/x-protobuf", "application/octet-stream")
-    if not is_json and not is_protobuf and (reply or "html" in kind):
+    is_of_another_type = not is_json and not is_protobuf
+    if is_of_another_type and (reply or "html" in kind):  # an empty reply may have any other type
         return None
     try:
         if is_json:

@@ -15,6 +15,7 @@ Expected: TypeAlias = bool | float | str
 too).
 """
 Row: TypeAlias = tuple[str, str, str, str]
+"""The criterion, what was expected, what came, and why."""
 _ROUNDING = 1e-9
 _WIDTHS = (40, 24, 30, 300)
 _TEXT = 200
@@ -87,7 +88,7 @@ def _row_of(result: EvaluationResult, expected: Expected | None) -> Row | None:
         shown = "fail" if expected is False else f"pass{limit}"
         if is_scored and result.passed is None:
             hint = "without a threshold only the best score passes"
-            reason = f"{hint}; {reason}" if reason else hint
+            reason = f"{hint}, reason: {reason}" if reason else hint
     elif isinstance(expected, str):
         met = expected in (result.label, result.status)
         shown = expected
@@ -117,7 +118,7 @@ def _text(
     cells = []
     for row in rows:
         cells.append([brief(cell, limit) for cell, limit in zip(row, _WIDTHS, strict=True)])
-    wrong_names = {row[0] for row in wrong}
+    wrong_names = {name for name, *_ in wrong}
     others = [name for name in names if name not in wrong_names]
     count = f"{len(wrong)} of {len(aggregated.results) or len(wrong)}"
     lines = [f"{count} results are not as expected", *aligned(cells)]

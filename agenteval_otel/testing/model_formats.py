@@ -107,7 +107,13 @@ class Exchange(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a streamed answer: empty, as it begins, what follows, and whole."""
+    """A part of a streamed answer.
+
+    Attributes:
+        empty: The part as its first event has it.
+        inside: The events that follow, with its content in pieces.
+        whole: The part as a plain answer has it.
+    """
 
     empty: Json
     inside: list[Json]

@@ -183,17 +183,20 @@ class _Handler(BaseHTTPRequestHandler):
             body = json.loads(raw)
         except ValueError:
             body = None
-        if (wire is None and not path.endswith(BATCHES)) or not isinstance(body, dict):
-            self._refuse(400 if wire is not None or path.endswith(BATCHES) else 404)
+        is_batch = path.endswith(BATCHES)
+        is_known = wire is not None or is_batch
+        if not is_known or not isinstance(body, dict):
+            self._refuse(400 if is_known else 404)
             return
         headers = {name.lower(): value for name, value in self.headers.items()}
-        if path.endswith(BATCHES):
+        if is_batch:
             self._send(ModelReply(), json.dumps(self._owner._batch(path, headers, body)).encode())
             return
         assert wire is not None
         exchange = self._owner._exchange(path, headers, body)
-        if not self._is_silent(exchange.reply):
-            self._answer(wire, exchange)
+        if self._stay_silent(exchange.reply):
+            return
+        self._answer(wire, exchange)
 
     def _refuse(self, status: int) -> None:
         text = "expected POST to a known path, with a JSON object"
@@ -202,8 +205,8 @@ class _Handler(BaseHTTPRequestHandler):
             json.dumps({"error": {"message": text, "type": "not_found"}}).encode(),
         )
 
-    def _is_silent(self, reply: ModelReply) -> bool:
-        """Wait, and end the connection where the reply is that there is none."""
+    def _stay_silent(self, reply: ModelReply) -> bool:
+        """Wait as the reply says. Return True if the connection has to end without an answer."""
         if reply.delay_s > 0:
             self._closed.wait(reply.delay_s)
         if reply.hangs == "before":
@@ -217,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, wire: Format, exchange: Exchange) -> None:
         reply = exchange.reply
-        body = exchange.reply.body
+        body = reply.body
         if wire.events and reply.status < 400 and body is None and exchange.request.get("stream"):
             self._stream(reply, wire.events(exchange))
             return
@@ -247,7 +250,10 @@ class _Handler(BaseHTTPRequestHandler):
             if reply.trickle_s and self._closed.wait(reply.trickle_s):
                 break
             part = body[start : start + size]
-            self._chunk(part) if reply.chunked else self.wfile.write(part)
+            if reply.chunked:
+                self._chunk(part)
+            else:
+                self.wfile.write(part)
         if reply.hangs is not None:
             self._closed.wait()
         if reply.chunked and not breaks_off:

@@ -199,7 +199,7 @@ class Summary:
         self._prints = not hasattr(config, "workerinput")
         self._baseline: tuple[str, list[Any]] | None = None
         self._comparison: Any = None
-        self._wrong: str | None = None
+        self._wrong: str | None = None  # why there is no comparison
         path = config.getoption("agenteval_baseline")
         if path is not None and self._prints:
             from agenteval_otel.errors import AgentEvalError

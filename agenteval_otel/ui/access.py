@@ -10,7 +10,7 @@ import hmac
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
 from agenteval_otel.runtime.local_names import LocalNames
@@ -29,6 +29,14 @@ _CLOSED: Final = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>agenteval-otel</title><h1>Closed</h1>"
     "<p>Open the address that <code>agenteval-otel ui</code> printed: the token in it opens these pages."
 )
+
+
+class _Refusal(NamedTuple):
+    """Holds a response in place of the page's."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class Access:
@@ -75,35 +83,37 @@ class Access:
             if refusal is None:
                 await app(scope, receive, send_with_headers)
                 return
-            status, body, more = refusal
             pairs = [
                 (b"content-type", b"text/html; charset=utf-8"),
-                (b"content-length", str(len(body)).encode()),
-                *more,
+                (b"content-length", str(len(refusal.body)).encode()),
+                *refusal.headers,
             ]
             await send_with_headers(
-                {"type": "http.response.start", "status": status, "headers": pairs}
+                {"type": "http.response.start", "status": refusal.status, "headers": pairs}
             )
-            await send_with_headers({"type": "http.response.body", "body": body})
+            await send_with_headers({"type": "http.response.body", "body": refusal.body})
 
         return closed
 
-    def _refusal(
-        self, scope: Mapping[str, Any], headers: dict[str, str]
-    ) -> tuple[int, bytes, list[tuple[bytes, bytes]]] | None:
+    def _refusal(self, scope: Mapping[str, Any], headers: dict[str, str]) -> _Refusal | None:
+        """Return the response to a request that may not see the page, else None.
+
+        The token in the address is answered with a redirect that sets the cookie.
+        """
         if not self._names.has_host(headers.get("host", "")):
-            return 421, b"another host", []
+            return _Refusal(421, b"another host")
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         if scope["method"] in ("GET", "HEAD") and _same(query.pop("token", ""), self.token):
             rest = f"?{urlencode(query)}" if query else ""
             cookie = f"{self.cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
             # After two slashes a browser would read the name of another host.
             location = f"/{quote(scope['path'].lstrip('/'))}{rest}"
-            return 303, b"", [(b"location", location.encode()), (b"set-cookie", cookie.encode())]
+            redirect = ((b"location", location.encode()), (b"set-cookie", cookie.encode()))
+            return _Refusal(303, b"", redirect)
         if not _same(self._cookie_of(headers), self._session):
-            return 403, _CLOSED.encode(), []
+            return _Refusal(403, _CLOSED.encode())
         if scope["method"] not in ("GET", "HEAD") and not self._is_own(headers):
-            return 403, b"sent by another site", []
+            return _Refusal(403, b"sent by another site")
         return None
 
     def _cookie_of(self, headers: dict[str, str]) -> str:

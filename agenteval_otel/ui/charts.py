@@ -18,6 +18,7 @@ _BELOW: Final = 24  # for the names of moments
 _STEPS_OF_VALUES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 _MOST_LINES: Final = 5
 _STEPS_OF_TIME_S: Final = (
+    *(1, 2, 5, 10, 15, 30),
     *(60, 300, 600, 900, 1_800),
     *(3_600, 2 * 3_600, 3 * 3_600, 6 * 3_600, 12 * 3_600),
     *(days * 86_400 for days in (1, 2, 7, 14, 30, 90, 365, 3_650)),
@@ -185,7 +186,8 @@ def _lines(series: Series, scale: _Scale, objective: float | None) -> Chart:
     if series.is_filling:
         line = means[:-1]
         filling = means[-2:]
-        note = f"dashed: the step from {moment_text(series.times[-1])} is still filling"
+        start = moment_text(series.times[-1], has_seconds=series.has_seconds)
+        note = f"dashed: the step from {start} is still filling"
     return Chart(
         "spark",
         scale.height,
@@ -214,7 +216,8 @@ def _steps(series: Series, *, rate: bool) -> list[Step]:
             value = f"{100 * mean:.1f} % ({100 * low:.1f} to {100 * high:.1f})"
         else:
             value = f"{mean:.3f} ({low:.3f} to {high:.3f})"
-        words = f"from {moment_text(start)}: {value}, answers: {count:,}"
+        began = moment_text(start, has_seconds=series.has_seconds)
+        words = f"from {began}: {value}, answers: {count:,}"
         if series.is_filling and number == len(series.times) - 1:
             words = f"{words}, still filling"
         of_step = {"since": start, "until": end}
@@ -228,10 +231,11 @@ def _moments(series: Series) -> list[Tick]:
     length_s = series.end - start
     steps = (step for step in _STEPS_OF_TIME_S if length_s / step <= _MOST_MOMENTS)
     step = next(steps, _STEPS_OF_TIME_S[-1])
+    time_format = "%H:%M:%S" if step < 60 else "%H:%M"
     ticks = []
     for moment in range(start + -start % step, series.end + 1, step):
         at = datetime.fromtimestamp(moment, UTC)
-        name = f"{at:%m-%d}" if moment % _DAY_S == 0 else f"{at:%H:%M}"
+        name = at.strftime("%m-%d" if moment % _DAY_S == 0 else time_format)
         ticks.append(_x_tick(round(100 * (moment - start) / length_s, 2), name))
     return ticks
 

@@ -34,8 +34,10 @@ empty text.
 
 Without runs there is no column of them.
 """
-_STATUS: Final = {"scored": 0, "skipped": 1, "failed": 2}
-SCORED, SKIPPED, FAILED = _STATUS.values()
+SCORED: Final = 0
+SKIPPED: Final = 1
+FAILED: Final = 2
+_STATUS: Final = {"scored": SCORED, "skipped": SKIPPED, "failed": FAILED}
 By = Literal["answered", "evaluated"]
 """Which moment of a result counts, a column each: when the answer was given, or when it was
 evaluated.
@@ -43,6 +45,7 @@ evaluated.
 _UNSETTLED_MS: Final = 60_000
 _READ_ALL_S: Final = 900.0
 _REFRESH_S: Final = 0.5
+_SPARE_ROWS: Final = 1_000  # for results that come while all are read
 _HASH: Final = 0xFFFF_FFFF  # of 200,000 conversations five have the hash of another one
 _LAST_MOMENT: Final = 2**32 - 1  # the year 2106
 _TYPES: Final[dict[str, Any]] = {
@@ -89,6 +92,11 @@ class ResultColumns:
     Reading blocks. `runs` are the runs that the place holds.
 
     Usable from any thread, but by one at a time: new results go into the same arrays.
+
+    Attributes:
+        count: How many results are held.
+        left_out: How many older ones the place has besides.
+        version: Grows with each `refresh` that found new results.
     """
 
     def __init__(
@@ -99,13 +107,14 @@ class ResultColumns:
         self._runs = runs
         self._names: dict[str, dict[str | None, int]] = {name: {} for name in NAMED}
         self._columns: dict[str, NDArray[Any]] = {}
-        self._settled = 0
+        self._settled = 0  # how many rows, from the first on, are not read again
         self._settled_id = ""
         self._looked_s = -math.inf
         self._all_read_s = -math.inf
         self.count = 0
         self.left_out = 0
         self.version = 0
+        # The version whose units are numbered, and the numbers.
         self._numbered: tuple[int, NDArray[Any]] = (-1, np.empty(0, np.int32))
 
     def __repr__(self) -> str:
@@ -153,13 +162,14 @@ class ResultColumns:
         types = dict(_TYPES)
         if self._runs is None:
             del types["run"]
-        self._columns = {name: np.empty(total + 1_000, kind) for name, kind in types.items()}
+        size = total + _SPARE_ROWS
+        self._columns = {name: np.empty(size, kind) for name, kind in types.items()}
         self.count = 0
         self._settled = 0
         self._settled_id = ""
 
     def _read(self, progress: Callable[[int, int], None] | None) -> None:
-        total = len(self._columns["evaluated"]) - 1_000 - self.left_out
+        total = len(self._columns["evaluated"]) - _SPARE_ROWS - self.left_out
         skip = self.left_out if not self._settled_id else 0
         position = self._settled
         for rows in self.place.columns(after=self._settled_id, skip=skip):
@@ -170,6 +180,7 @@ class ResultColumns:
         self._settle()
 
     def _add(self, position: int, rows: Sequence[Any]) -> int:
+        """Store rows of `COLUMNS` from this position on, and return the position behind them."""
         end = position + len(rows)
         if end > len(self._columns["evaluated"]):
             for name, column in self._columns.items():
@@ -198,6 +209,7 @@ class ResultColumns:
             is_shadow,
             is_preferred,
         ) = zip(*rows, strict=True)
+        # in the order of `NAMED`
         texts = [
             criterion,
             agent,
@@ -281,15 +293,7 @@ class ResultColumns:
 
         The result is None if no row has one.
         """
-        if rate:
-            values = self["passed"][rows].astype(np.float64)
-            has_value = values >= 0
-        else:
-            values = self["normalized"][rows].astype(np.float64)
-            has_value = ~np.isnan(values)
-        kept = has_value & (self["status"][rows] == SCORED)
-        rows = rows[kept]
-        values = values[kept]
+        rows, values = self.scored_values(rows, rate=rate)
         scores = self.scores(rows, values, np.zeros(len(rows), np.int8))
         (mean,) = summarise(scores, 1)
         if mean is None:
@@ -297,6 +301,20 @@ class ResultColumns:
         unknown = int(np.count_nonzero(~self["is_known"][rows]))
         versions = np.flatnonzero(np.bincount(self["evaluator_version"][rows]))
         return Figure(mean, float(scores.weights.sum()), unknown, frozenset(versions.tolist()))
+
+    def scored_values(self, rows: Rows, *, rate: bool) -> tuple[Rows, NDArray[np.float64]]:
+        """Return those of the rows that are scored and have a value, and the values.
+
+        With `rate` the values are 1 for a pass and 0 for a failure, else the normalized scores.
+        """
+        if rate:
+            values = self["passed"][rows].astype(np.float64)
+            has_value = values >= 0
+        else:
+            values = self["normalized"][rows].astype(np.float64)
+            has_value = ~np.isnan(values)
+        kept = has_value & (self["status"][rows] == SCORED)
+        return rows[kept], values[kept]
 
     def scores(self, rows: Rows, values: NDArray[Any], groups: NDArray[Any]) -> ScoreColumns:
         """Return what `summarise` takes: these values of the rows, with the rows' weights and units."""

@@ -45,8 +45,7 @@ def sections(metrics: Metrics) -> dict[str, list[HealthRow]]:
     """
     made: dict[str, list[HealthRow]] = {title: [] for title in _SECTIONS.values()}
     for instrument, by_labels in metrics.items():
-        titles = (title for start, title in _SECTIONS.items() if instrument.name.startswith(start))
-        title = next(titles, None)
+        title = _title_of(instrument)
         if title is None:
             continue
         row = HealthRow(instrument.name, instrument.description, [], [])
@@ -60,6 +59,13 @@ def sections(metrics: Metrics) -> dict[str, list[HealthRow]]:
             row.values.extend(_shares_without_id(by_labels))
         made[title].append(row)
     return {title: rows for title, rows in made.items() if rows}
+
+
+def _title_of(instrument: Instrument) -> str | None:
+    for start, title in _SECTIONS.items():
+        if instrument.name.startswith(start):
+            return title
+    return None
 
 
 def _shares_without_id(

@@ -43,6 +43,19 @@ class LabelAgreement(NamedTuple):
     strict: int
 
 
+class QueuedAnswer(NamedTuple):
+    """Holds an answer to label, with its evaluation.
+
+    Attributes:
+        left: How many answers wait for a label, about: a label may be of an answer that is not
+            among them.
+    """
+
+    evaluation_id: str
+    evaluation: AggregatedEvaluationResult
+    left: int
+
+
 class Labels:
     """Reads the labels of a database, again when it has new results.
 
@@ -53,8 +66,8 @@ class Labels:
         self._place = place
         self._columns = columns
         self._version = -1
-        self._count = -1
-        self._read: list[Label] = []
+        self._human_rows = -1
+        self._labels: list[Label] = []
 
     def all(self) -> list[Label]:
         version = self._columns.version
@@ -62,15 +75,15 @@ class Labels:
             rows = np.flatnonzero(self._columns["is_human"])
             ids = sorted({self._columns.id_of(row) for row in rows})
             self._version = version
-            self._count = len(rows)
-            self._read = self._place.find_labels(ids)
-        return self._read
+            self._human_rows = len(rows)
+            self._labels = self._place.find_labels(ids)
+        return self._labels
 
     def shifts(self, criterion: str, rows: Rows, judged: Figure | None) -> Shifts:
         """Return how the labelled answers differ from those of `rows`, the results of a criterion."""
         # Results come all the time, and labels rarely: only a new label is looked up for this.
         count = int(np.count_nonzero(self._columns["is_human"]))
-        labels = self._read if count == self._count else self.all()
+        labels = self._labels if count == self._human_rows else self.all()
         ids: dict[str, None] = {}
         for label in labels:
             has_verdict = label.criterion == criterion and label.passed is not None
@@ -88,15 +101,15 @@ class Labels:
         for label in labels.values():
             if label.passed is not None and criterion in label.others:
                 rows.append(LabelledRow(judge=label.others[criterion], person=label.passed))
-        missed = sum((row.judge, row.person) == (True, False) for row in rows)
-        strict = sum((row.judge, row.person) == (False, True) for row in rows)
+        missed = sum(row.judge and not row.person for row in rows)
+        strict = sum(row.person and not row.judge for row in rows)
         measured = agreement_of(rows) if rows else None
         return LabelAgreement(len(labels), measured, missed, strict)
 
     def queue(
         self, criterion: str, order: str, rows: Rows, *, skip: int, by: By
-    ) -> tuple[str, AggregatedEvaluationResult, int] | None:
-        """Return the next answer without a label, after `skip` others, and how many are left.
+    ) -> QueuedAnswer | None:
+        """Return the next answer without a label, after `skip` others.
 
         Only answers with stored content are returned. The result is None if there is none.
         """
@@ -116,7 +129,7 @@ class Labels:
             # One at a time, as the first nearly always has content: answers take megabytes each.
             stored = self._place.find_evaluations([key]).get(key)
             if stored is not None and stored.input_snapshot is not None:
-                return key, stored, max(1, left)
+                return QueuedAnswer(key, stored, max(1, left))
         return None
 
 

@@ -46,24 +46,26 @@ def shifts_of(
         judged: The judge's pass rate of these.
     """
     by_label = [_rows_of_evaluation(columns, id) for id in labelled_ids[-_MOST_LABELS:]]
+    # One row stands for each labelled answer, whatever it was scored for.
     answers = np.array([part[0] for part in by_label if len(part)], np.int32)
     if not len(answers):
         return NO_SHIFTS
     results = np.concatenate(by_label).astype(np.int32)
-    results = results[columns["criterion"][results] == columns.code("criterion", criterion)]
-    results = _scored_rows(columns, results)
-    others = np.setdiff1d(_scored_rows(columns, rows), results)
+    is_of_criterion = columns["criterion"][results] == columns.code("criterion", criterion)
+    labelled_results = _scored_rows(columns, results[is_of_criterion])
+    others = np.setdiff1d(_scored_rows(columns, rows), labelled_results)
     if not len(others):
         return NO_SHIFTS
     others = others[:: max(1, len(others) // _MOST_OTHERS)]
     releases: list[ReleaseShift] = []
     for name in RELEASES:
         # another evaluator of the labelled answer says nothing of this one's version
-        labelled = results if name == "evaluator_version" else answers
+        labelled = labelled_results if name == "evaluator_version" else answers
         shift = _release_by_columns(columns, name, labelled, others)
         if shift is not None:
             releases.append(shift)
-    passing = _share_of_rows(columns, results, columns["passed"][results] == 1)
+    has_passed = columns["passed"][labelled_results] == 1
+    passing = _share_of_rows(columns, labelled_results, has_passed)
     age = _age_by_columns(columns, answers, others)
     return Shifts(rate_shift(passing, judged), age, tuple(releases))
 

@@ -42,7 +42,12 @@ DIMENSIONS: Final = (
 )
 SIDES: Final = DIMENSIONS[:-1]
 """What two sides of a comparison may differ in."""
-_STEPS_S: Final = (60, 300, 900, 3_600, 3 * 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400)
+_STEPS_S: Final = (
+    *(1, 2, 5, 15, 30),
+    *(60, 300, 900),
+    *(3_600, 3 * 3_600, 6 * 3_600),
+    *(86_400, 7 * 86_400, 30 * 86_400),
+)
 _MOST_POINTS: Final = 60
 _MOST_GROUPS: Final = 12
 _BINS: Final = 20
@@ -88,6 +93,11 @@ class Series(NamedTuple):
     high: list[float | None]
     counts: list[int]
     end: int
+
+    @property
+    def has_seconds(self) -> bool:
+        """Tell whether steps are shorter than a minute, so that their moments have seconds."""
+        return self.end - self.times[-1] < 60
 
     @property
     def is_filling(self) -> bool:
@@ -186,12 +196,15 @@ def outcome_of(change: Change | CriterionComparison) -> Shown:
 
 def points(difference: Difference) -> str:
     """Return a difference with its interval, in hundredths."""
-    value, low, high, _ = (100 * part for part in difference)
+    value = 100 * difference.value
+    low = 100 * difference.low
+    high = 100 * difference.high
     return f"{value:+.1f} points ({low:+.1f} to {high:+.1f})".replace("-", "\N{MINUS SIGN}")
 
 
-def moment_text(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+def moment_text(seconds: float, *, has_seconds: bool = False) -> str:
+    time_format = "%H:%M:%S" if has_seconds else "%H:%M"
+    return datetime.fromtimestamp(seconds, UTC).strftime(f"%Y-%m-%d {time_format} UTC")
 
 
 def explained(figure: Figure, *, rate: bool) -> str:
@@ -253,7 +266,7 @@ def overview(
     rows = rows_in(columns, window, filters)
     if not len(rows):
         return []
-    # of two bytes, which sort fastest
+    # The criterion's code, and in the last bit whether a person scored. Two bytes sort fastest.
     key = columns["criterion"][rows] * np.int16(2) + columns["is_human"][rows]
     order = np.argsort(key, kind="stable").astype(np.int32)
     keys, starts = np.unique(key[order], return_index=True)
@@ -453,20 +466,13 @@ def series(columns: ResultColumns, rows: Rows, span: Span, *, rate: bool) -> Ser
     length_s = span.end - span.start
     step = next((step for step in _STEPS_S if length_s / step <= _MOST_POINTS), _STEPS_S[-1])
     start = span.start - span.start % step
-    if rate:
-        values = columns["passed"][rows].astype(np.float64)
-        has_value = values >= 0
-    else:
-        values = columns["normalized"][rows].astype(np.float64)
-        has_value = ~np.isnan(values)
-    kept = has_value & (columns["status"][rows] == SCORED)
-    rows = rows[kept]
-    values = values[kept]
+    rows, values = columns.scored_values(rows, rate=rate)
     steps = (columns.seconds(rows, span.by) - start) // step
-    length = max(1, (span.end - 1 - start) // step + 1)
-    times = [start + step * index for index in range(length)]
-    result = Series(times, [], [], [], [], start + step * length)
-    for mean in summarise(columns.scores(rows, values, steps), length):
+    step_count = max(1, (span.end - 1 - start) // step + 1)
+    times = [start + step * index for index in range(step_count)]
+    end = start + step * step_count
+    result = Series(times, mean=[], low=[], high=[], counts=[], end=end)
+    for mean in summarise(columns.scores(rows, values, steps), step_count):
         if mean is None:
             result.counts.append(0)
             result.mean.append(None)

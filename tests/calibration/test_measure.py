@@ -106,7 +106,7 @@ def test_what_gives_no_honest_figure_is_refused(change: dict[str, Any], message:
 
 
 def test_too_few_rows_choose_no_threshold() -> None:
-    with pytest.raises(ConfigurationError, match="expected at least 10, of both classes"):
+    with pytest.raises(ConfigurationError, match="Expected at least 10, of both classes"):
         measure(answers(12, 12), choose_threshold=True)
 
 

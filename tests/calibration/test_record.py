@@ -72,10 +72,10 @@ def test_a_record_expires_when_the_judge_changes(result: dict[str, Any], why: st
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "there is no such file; `agenteval-otel calibrate` writes it"),
+        (None, "there is no such file. `agenteval-otel calibrate` writes it"),
         ("{", "not JSON"),
         ("[]", "no file of calibration records"),
-        ('{"format": 2, "records": []}', "format 2; this version reads 1"),
+        ('{"format": 2, "records": []}', "format 2, but this version reads 1"),
         (
             '{"format": 1, "records": [{"criterion": "polite"}]}',
             r"records\[0\].*is missing|records\[0\].*required",

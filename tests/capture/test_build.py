@@ -213,7 +213,7 @@ SLUG = "a tag's key must be a slug: a letter a-z or A-Z, then at most 63 of thes
     [
         (
             {"prompt_verison": 3},
-            "unknown fact (did you mean 'prompt_version'?); what is your own goes into tags={...}",
+            "unknown fact (did you mean 'prompt_version'?). Your own facts go into tags={...}",
         ),
         ({"tags": ["beta"]}, "expected a mapping such as tags={'tenant': 'acme'}"),
         ({"tags": {"a b": 1, "kept": 1}}, SLUG),
@@ -221,7 +221,7 @@ SLUG = "a tag's key must be a slug: a letter a-z or A-Z, then at most 63 of thes
         ({"tags": {"list": [1], "kept": 1}}, "a tag's value must be text, a number or a boolean"),
         (
             {"tags": {f"t{index}": 1 for index in range(20)}},
-            "at most 16 tags; further ones are left out",
+            "at most 16 tags, further ones are left out",
         ),
         ({"user_id": {"id": 1}}, "expected text or a number"),
         ({"prompt_name": ["a"]}, "expected text or a number"),

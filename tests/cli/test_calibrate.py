@@ -209,7 +209,7 @@ def test_stored_results_are_measured_by_the_feedback_beside_them(cli: CommandLin
     cli("calibrate results.jsonl --feedback stars", code=2)
     assert "no feedback of people named 'stars'" in cli.err
     cli("calibrate results.jsonl --criterion tone", code=2)
-    assert "--criterion: no result of 'tone'; known: polite" in cli.err
+    assert "--criterion: no result of 'tone'. Known: polite" in cli.err
 
 
 def write_results(cli: CommandLine, results: list[AggregatedEvaluationResult]) -> None:

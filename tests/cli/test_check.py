@@ -47,7 +47,7 @@ def test_the_report_on_a_valid_file_describes_what_will_run(
     monkeypatch.setenv("AGENTEVAL_SAMPEL_RATE", "1")
     out = cli("check", cli.settings(VALID))
     for line in (
-        "settings.yaml is valid (no profile; also valid: production, ci).",
+        "settings.yaml is valid (no profile, also valid: production, ci).",
         "support: 25 % of the calls",
         "  ResponseHealth [inline]: response_health (binary, weight 2, objective 95 %)",
         "  KeywordCoverage [inline, at most 50 % of all]: kw (numeric, passes from 0.5)",
@@ -57,7 +57,7 @@ def test_the_report_on_a_valid_file_describes_what_will_run(
         "headers api_key, authorization (values hidden)",
         "  json_file (path ***/a.jsonl)",
         "Redaction of what leaves the process: none",
-        "Evaluations run in: a background thread of each process; dispatcher: pool (max_items 9)",
+        "Evaluations run in: a background thread of each process, dispatcher: pool (max_items 9)",
         "  AGENTEVAL_TELEMETRY__HEADERS__API_KEY=*** sets telemetry.headers.api_key",
         "  AGENTEVAL_DISPATCHER__MAX_ITEMS=9 sets dispatcher.max_items",
         "  AGENTEVAL_SAMPEL_RATE names no setting (did you mean 'AGENTEVAL_SAMPLE_RATE'?)",
@@ -70,14 +70,14 @@ def test_the_report_on_a_valid_file_describes_what_will_run(
 def test_the_report_has_the_product_of_the_dimensions(cli: CommandLine) -> None:
     """Values with ``_other``, times criteria, times series; above the limit, what happens then."""
     line = (
-        "Metric dimensions: agenteval.tag.tenant ({} values); "
+        "Metric dimensions: agenteval.tag.tenant ({} values). "
         "{} combinations with _other x 2 criteria x 10 series = "
     )
     agents = "agents: {a: {sample_rate: 0.5}}"
     out = cli("check", cli.settings(f"metric_dimensions: [tenant]\n{agents}"))
     assert line.format(16, 17) + "340\n" in out
     out = cli("check", cli.settings(f"metric_dimensions: {{tenant: 150}}\n{agents}"))
-    assert line.format(150, 151) + "3,020; 2,000 are kept, the rest counts under _other\n" in out
+    assert line.format(150, 151) + "3,020. 2,000 are kept, the rest counts under _other\n" in out
 
 
 def test_the_report_names_the_capabilities_of_the_settings(cli: CommandLine) -> None:
@@ -164,10 +164,10 @@ def test_what_cannot_be_passed_or_missed_is_refused(
 def test_a_missing_file_or_profile_is_2(cli: CommandLine) -> None:
     """Standard error names it, with the known profiles."""
     assert cli("check missing.yaml", code=2) == ""
-    assert "missing.yaml: there is no such file; `agenteval-otel init` writes one" in cli.err
-    assert ".: is a folder; expected a settings file" in cli("check .", code=1)
+    assert "missing.yaml: there is no such file. `agenteval-otel init` writes one" in cli.err
+    assert ".: is a folder. Expected a settings file" in cli("check .", code=1)
     cli("check", cli.settings(VALID), "--profile", "prodction", code=2)
-    assert "no profile 'prodction' (did you mean 'production'?); known: production, ci" in cli.err
+    assert "no profile 'prodction' (did you mean 'production'?). Known: production, ci" in cli.err
 
 
 def test_the_report_names_the_destination_of_telemetry(
@@ -176,7 +176,7 @@ def test_the_report_names_the_destination_of_telemetry(
     """Without an endpoint in the file it is that of the standard variable, or none."""
     file = cli.settings("agent_span: never")
     assert (
-        "Telemetry goes to the application's OpenTelemetry provider; without one, nowhere"
+        "Telemetry goes to the application's OpenTelemetry provider, or nowhere without one"
         in cli("check", file)
     )
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")

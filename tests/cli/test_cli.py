@@ -129,7 +129,7 @@ def test_init_writes_valid_settings_that_raise_alerts(cli: CommandLine) -> None:
     written.write_text("mine")
     workflow.unlink()
     cli("init --ci", code=2)
-    assert "agenteval.yaml: exists, and nothing was written; --force overwrites it" in cli.err
+    assert "agenteval.yaml: exists, and nothing was written. --force overwrites it" in cli.err
     assert not workflow.exists()
     cli("init --force")
     cli("init settings.toml", code=2)

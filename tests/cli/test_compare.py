@@ -198,7 +198,7 @@ def test_a_benchmark_and_its_history(cli: CommandLine) -> None:
     versions = json.loads(cli("benchmark history faq --json"))
     assert [item["version"] for item in versions] == ["1.0", "1.1_beta", "1.2", "1.3"]
     cli(f"{run} fag --version 1", code=2)
-    assert "no benchmark 'fag'; known: faq" in cli.err
+    assert "no benchmark 'fag'. Known: faq" in cli.err
     cli("benchmark history other", code=2)
     cli(f"{run} faq", code=2)
     assert "--version: expected the version" in cli.err

@@ -82,7 +82,7 @@ def test_a_short_run_accounts_for_every_call(cli: CommandLine) -> None:
     """
     shown = cli("demo --calls 60 --seconds 1")
     assert re.search(
-        r"^ +0\.\d s  \d+ calls, \d+ evaluated, queue \d+; prompt v1$", shown, re.MULTILINE
+        r"^ +0\.\d s  \d+ calls, \d+ evaluated, queue \d+, prompt v1$", shown, re.MULTILINE
     )
     counts = outcomes(shown)
     assert counts["calls"] == 60
@@ -91,7 +91,7 @@ def test_a_short_run_accounts_for_every_call(cli: CommandLine) -> None:
     for criterion in CRITERIA:
         # Chance decides which calls are sampled: of fewer than 20 units no interval is shown.
         assert re.search(rf"^  {criterion} +\d+ % \((of )?\d+", shown, re.MULTILINE)
-    for text in ("rest: p = 0.50", "Nothing left this process", "agenteval-otel init"):
+    for text in ("the rest at p = 0.50", "Nothing left this process", "agenteval-otel init"):
         assert text in shown
     for content in ("\x1b", "order #", "refund", "Thanks for waiting"):
         assert content not in shown
@@ -440,7 +440,7 @@ def test_jaeger_shows_the_trace_that_the_summary_names(jaeger: Jaeger) -> None:
     """
     ended = run_demo(f"--calls 60 --seconds 1 --otlp-endpoint http://{jaeger.otlp_endpoint}")
     assert ended.returncode == 0
-    assert "The spans did; events or metrics did not." in ended.stdout
+    assert "The spans did, but events or metrics did not." in ended.stdout
     trace = named_trace(ended)
     stored = jaeger.wait_for(lambda seen: seen.trace(trace))
     assert {"POST /support", "invoke_agent support", "evaluation support"} <= {

@@ -289,7 +289,7 @@ def test_an_interval_that_reaches_below_the_limit_is_1(
         ("--settings settings.json --execution async", "no evaluator is left to run"),
         (
             "--settings settings.json --fail-under sais=0.5",
-            "(did you mean 'says'?); known: says",
+            "(did you mean 'says'?). Known: says",
         ),
         (
             "--fail-under 1.5",
@@ -299,7 +299,7 @@ def test_an_interval_that_reaches_below_the_limit_is_1(
         ("--fail-under-lower says=2", "--fail-under-lower: expected CRITERION=LIMIT"),
         ("--fail-under =0.5", "--fail-under: expected CRITERION=LIMIT"),
         ("--fail-under says=nan", "--fail-under: expected CRITERION=LIMIT"),
-        ("--report pdf", "no report 'pdf'; known: table, json, junit, markdown"),
+        ("--report pdf", "no report 'pdf'. Known: table, json, junit, markdown"),
         ("--report json=", "expected a file after 'json='"),
         ("--report json --report table", "standard output is an input or another output"),
         ("--report json --results -", "standard output is an input or another output"),

@@ -185,14 +185,14 @@ def test_columns_of_other_names_are_fields(name: str, content: str, tmp_path: Pa
     assert (row.prompt, row.response) == ("Why?", "So")
     assert row.metadata == {"response": "old", "docs": "{}" if name == "a.csv" else {}}
     assert problems(tmp_path / name, columns={"anwser": "response"}) == [
-        "--column: no column 'anwser' (did you mean 'answer'?); known: question, answer, context, response"
+        "--column: no column 'anwser' (did you mean 'answer'?). Known: question, answer, context, response"
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("answer=response", "unknown field 'answer'; the field comes first: response=answer"),
+        ("answer=response", "unknown field 'answer'. The field comes first: response=answer"),
         ("respnse=answer", "unknown field 'respnse' (did you mean 'response'?)"),
         ("response", "expected FIELD=COLUMN"),
     ],
@@ -276,7 +276,7 @@ def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:
         (
             "a.jsonl",
             b'{"response": "a"}\n{"response": "\xff"}\n',
-            "a.jsonl:2: not UTF-8; `iconv -f latin1",
+            "a.jsonl:2: not UTF-8. `iconv -f latin1",
         ),
         ("a.jsonl", "[" * 100_000 + "\n", "not JSON that can be read: it is nested too deeply"),
         ("a.jsonl", '{"response": ' + "9" * 5000 + "}\n", "a.jsonl:1: not JSON: Exceeds the limit"),
@@ -341,7 +341,7 @@ def test_the_first_problems_are_listed(tmp_path: Path) -> None:
     ]
     messages = problems(written(tmp_path, "b.jsonl", "nothing\n" * 1000))
     assert len(messages) == MAX_PROBLEMS + 1
-    assert messages[-1] == f"and more; these are the first {MAX_PROBLEMS}"
+    assert messages[-1] == f"and more, these are the first {MAX_PROBLEMS}"
 
 
 def test_an_unreadable_file_is_a_problem(tmp_path: Path) -> None:

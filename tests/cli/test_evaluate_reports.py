@@ -259,11 +259,15 @@ def test_the_table_shows_categories_and_the_lowest_inputs() -> None:
 
 def test_the_table_shows_what_the_first_failure_says() -> None:
     """With its place, in one line and cut; a report that others read has the error types alone."""
-    first = result(error="it is no JSON; it begins 'Well,\n4 of 5'", error_type="malformed_answer")
+    first = result(
+        error="it is no JSON. The reply begins 'Well,\n4 of 5'", error_type="malformed_answer"
+    )
     second = result(error="another", error_type="malformed_answer")
     text = Run("table").add(first).add(second).text()
     assert re.search(r"Failed +tone +malformed_answer 2 *\n", text)
-    assert "first at a.jsonl:1: it is no JSON; it begins 'Well, 4 of 5'" in " ".join(text.split())
+    assert "first at a.jsonl:1: it is no JSON. The reply begins 'Well, 4 of 5'" in " ".join(
+        text.split()
+    )
     assert "another" not in text
     assert "4 of 5" not in Run("markdown").add(first).add(second).text()
     long = result(error="x" * 5_000, error_type="malformed_answer")

@@ -146,7 +146,7 @@ def test_a_failing_call_is_a_failed_input(run: Run, cli: CommandLine) -> None:
     [
         (
             "of_two",
-            "expected a function of one argument: the prompt, or an EvaluationInput; app_of_tests:of_two(first, ",
+            "expected a function of one argument: the prompt, or an EvaluationInput, found app_of_tests:of_two(first, ",
         ),
         ("most", "expected module:function, found 'app_of_tests:most' of type int"),
         ("nope", "'app_of_tests:nope' cannot be imported: AttributeError"),

@@ -143,7 +143,7 @@ def test_an_unknown_name_is_refused_with_the_nearest(cli: CommandLine) -> None:
     """The error names a few that are near too, with exit code 2."""
     cli("explain droped_queue_full", code=2)
     assert "did you mean 'dropped_queue_full'?" in cli.err
-    assert "near: queue_full" in cli.err
+    assert "Near: queue_full" in cli.err
 
 
 def test_every_outcome_and_part_is_explained() -> None:
@@ -275,7 +275,7 @@ def test_collectors_may_change_the_name(name: str) -> None:
         ("[1]", "expected a mapping of outcomes, found list"),
         (
             '{"evalated": 1}',
-            r"outcomes.evalated: unknown \(did you mean 'evaluated'\?\); known: evaluated, ",
+            r"outcomes.evalated: unknown \(did you mean 'evaluated'\?\)\. Known: evaluated, ",
         ),
         (
             '{"outcomes": {}, "falures": {}}',

@@ -168,7 +168,7 @@ def test_a_command_takes_the_file_or_names_the_one_that_does(
         [line] = cli.err.splitlines()
         assert line.startswith(f"agenteval-otel {program}: {name}: is ")
         assert kind.value in line or kind is Kind.GZIP
-        expected = SCORED_BY.get(kind, "; expected ").format(name, name)
+        expected = SCORED_BY.get(kind, ". Expected ").format(name, name)
         if name == "otlp.zipped" and command == "replay {}":
             expected = "`replay` reads it by a name that ends in .gz"
         assert expected in line

@@ -66,7 +66,7 @@ def test_files_alerts_and_the_next_command_are_listed(provision: Provision) -> N
         "  response_health of all but support: alerts on its objective of 95 %",
         "  more: no alert: it has an objective, but no threshold that decides what passes",
         "  words: alerts where its mean falls below its threshold",
-        "  all_words: no alert: its mean cannot be compared with its threshold; give it an objective",
+        "  all_words: no alert: its mean cannot be compared with its threshold. Give it an objective",
         "  unset: no alert: it has neither an objective nor a threshold",
         "  never: no alert: an objective of 0 cannot be missed",
         "Alerts do not link to their runbooks: publish the runbooks of the documentation, and pass --runbooks URL",
@@ -101,7 +101,7 @@ def test_check_compares_and_writes_nothing(provision: Provision) -> None:
     written = provision.folder / "alertmanager/alertmanager.yml"
     earlier = written.with_name("earlier.yml")
     earlier.write_text(written.read_text())
-    obsolete = "out/alertmanager/earlier.yml: is obsolete: no setting needs it any more; remove it"
+    obsolete = "out/alertmanager/earlier.yml: is obsolete: no setting needs it any more. Remove it"
     assert obsolete in provision("alertmanager")
     assert obsolete in provision(check, code=1)
     earlier.unlink()
@@ -116,7 +116,7 @@ def test_a_file_that_was_not_generated_is_kept(provision: Provision) -> None:
     own.write_text("groups: []\n")
     assert provision("prometheus", code=2) == []
     alerts = "out/prometheus/rules/agenteval-alerts.yaml"
-    assert f"{alerts}: was not generated; --force writes over it" in provision.err
+    assert f"{alerts}: was not generated. --force writes over it" in provision.err
     assert [path.name for path in provision.folder.rglob("*.yaml")] == [own.name]
     provision("prometheus --force")
     assert own.read_text() != "groups: []\n"
@@ -286,8 +286,8 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
             for name in ("helpful", "no_secrets", "response_health")
         )
         assert (
-            "is in breach 38 % of the time, anew every 117 verdicts; one with half as many failures every 635"
-            in helpful
+            "is in breach 38 % of the time, anew every 117 verdicts. "
+            "One with half as many failures is in breach every 635" in helpful
         )
         assert "Without `of_last`: at most one false page in 20,000,000 verdicts" in helpful
         assert "wrong in one of 1,000 verdicts breaches it every 1,110 verdicts" in secrets
@@ -304,8 +304,8 @@ def test_the_cost_of_an_objective_of_the_last_verdicts_is_a_warning(provision: P
         (
             "threshold: 0.7, ",
             "",
-            "criteria.default[0].of_last: nothing says which scores pass on the scale 'numeric'; "
-            "give 'helpful' a threshold",
+            "criteria.default[0].of_last: nothing says which scores pass on the scale 'numeric'. "
+            "Give 'helpful' a threshold",
         ),
         (
             "objective: 0.95, ",

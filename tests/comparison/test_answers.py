@@ -112,7 +112,7 @@ def test_two_arms(tmp_path: Path) -> None:
     answers.append(answer_of_record(record(1.0, arm="c", timestamp=1.0), "c"))
     assert list(arms_of(answers, "arm", ("a", "c"))) == ["a", "c"]
     with pytest.raises(
-        ConfigurationError, match=r"found 3: a \(1\), b \(1\), c \(1\); --by arm=A,B names two"
+        ConfigurationError, match=r"found 3: a \(1\), b \(1\), c \(1\)\. --by arm=A,B names two"
     ):
         arms_of(answers, "arm")
     with pytest.raises(ConfigurationError, match="no answer has arm=d"):

@@ -75,7 +75,7 @@ def test_all_forms_are_taken() -> None:
 @pytest.mark.parametrize(
     ("fields", "path", "message"),
     [
-        ({"evaluator": []}, "evaluator", "unknown field (did you mean 'evaluators'?); known: "),
+        ({"evaluator": []}, "evaluator", "unknown field (did you mean 'evaluators'?). Known: "),
         ({"sample_rate": 7}, "sample_rate", "found 7"),
         ({"evaluators": []}, "evaluators", "at least one"),
         ({"evaluators": ["Nope"]}, "evaluators[0]", "ResponseHealth"),
@@ -92,7 +92,7 @@ def test_all_forms_are_taken() -> None:
         (
             {"metric_dimensions": ["prompt_verison"]},
             "metric_dimensions",
-            "no annotation 'prompt_verison' (did you mean 'prompt_version'?); known: gen_ai.prompt.name, ",
+            "no annotation 'prompt_verison' (did you mean 'prompt_version'?). Known: gen_ai.prompt.name, ",
         ),
         (
             {"metric_dimensions": ["user_id"]},
@@ -108,7 +108,7 @@ def test_all_forms_are_taken() -> None:
         (
             {"aggregation": "minimun"},
             "aggregation",
-            "did you mean 'minimum'?); known: all_must_pass, ",
+            "did you mean 'minimum'?). Known: all_must_pass, ",
         ),
         ({"dispatcher": {"type": "pool", "max_items": 0}}, "dispatcher.max_items", "found 0"),
         ({"sampler": RatioSampler(), "sample_rate": 0.5}, "sampler", "not both"),
@@ -187,7 +187,7 @@ def test_reserved_criterion_names_are_refused(name: str) -> None:
     """A criterion that would write among the conventions' own attributes is refused at load, with
     reason and list.
     """
-    reserved = rf"begin with '{name.partition('.')[0]}'.*of the result itself; reserved are evaluator, .*prompt"
+    reserved = rf"begin with '{name.partition('.')[0]}'.*of the result itself. Reserved are evaluator, .*prompt"
     with pytest.raises(ConfigurationError, match=reserved):
         Settings(criteria={"default": [{"name": name}]})
     entry = {"type": "KeywordCoverage", "criterion_name": name, "expected_keywords": ["a"]}

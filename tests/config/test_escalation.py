@@ -122,7 +122,7 @@ def test_variables_say_it_too(tmp_path: Path) -> None:
         (
             "escalation: {rules: [{type: result, failed: true, criteria: [dear]}]}",
             "escalation.rules[0].criteria[0]",
-            "'dear' is scored in the second stage: rules look at the first stage; known: response_health",
+            "'dear' is scored in the second stage: rules look at the first stage. Known: response_health",
         ),
         (
             "agents: {a: {escalation: {rules: [{type: result, disagreement: true}]}}}",
@@ -194,6 +194,6 @@ def test_check_tells_who_waits(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["check", str(written_settings(tmp_path, text))]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if "escalation" in line]
     assert sorted(lines) == [
-        "  escalation to dear: 10 % of the sampled; result (labels ['fail'])",
+        "  escalation to dear: 10 % of the sampled, and result (labels ['fail'])",
         "  escalation: no evaluator is escalated",
     ]

@@ -117,7 +117,7 @@ REFUSED = {
     ),
     "a key twice, toml": ("s.toml", "a = 1\na = 2\nb = 3\n", "overwrite", "s.toml:2"),
     "a key twice, json": ("s.json", '{"a": 1, "a": 2}', "'a' appears twice", "s.json"),
-    "a number for a key": ("s.yaml", "a:\n  1: b\n", "write '1'", "s.yaml:2"),
+    "a number for a key": ("s.yaml", "a:\n  1: b\n", "Write '1'", "s.yaml:2"),
     "a list for a key": ("s.yaml", "[a]: b\n", "a key must be text", "s.yaml:1"),
     "a tag": ("s.yaml", "a: !!python/object:os.system b\n", "tags are not allowed", "s.yaml:1"),
     "a tag that is harmless": ("s.yaml", "a: !!str b\n", "tags are not allowed", "s.yaml:1"),

@@ -69,10 +69,10 @@ def test_how_the_profile_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         error = str(wrong(tmp_path, PROFILES, profile=profile))
         assert f"settings.yaml:8: profiles: no profile '{profile}'" in error
         assert ("did you mean 'rate'?" in error) is (profile == "rates")
-        assert "known: merged, nothing, rate, replaced" in error
+        assert "Known: merged, nothing, rate, replaced" in error
     error = str(wrong(tmp_path, "agent_span: never"))
-    assert error.startswith("settings.yaml: profiles: no profile 'rate'; known: none")
-    with pytest.raises(SettingsError, match="known: none"):
+    assert error.startswith("settings.yaml: profiles: no profile 'rate'. Known: none")
+    with pytest.raises(SettingsError, match="Known: none"):
         load_settings(profile="rate", environment={})
     # A fleet may set the variable for programs that have no file.
     without = load_settings(environment={"AGENTEVAL_PROFILE": "rate"})
@@ -255,7 +255,7 @@ def test_missing_and_malformed_references(tmp_path: Path) -> None:
         f"settings.yaml:{n}" for n in (1, 2, 4, 5, 6)
     ]
     assert (
-        "agent_span: the environment variable SPAN is not set; set it, or give a default: ${SPAN:-...}"
+        "agent_span: the environment variable SPAN is not set. Set it, or give a default: ${SPAN:-...}"
         in shown[0]
     )
     assert all("expected ${NAME} or ${NAME:-default}" in line for line in shown[2:4])

@@ -164,7 +164,7 @@ def test_a_dump_shows_no_secret() -> None:
             "'inline', 'thread', 'process' or 'async'",
         ),
         ({"evaluators": [Free(tags=("safety",))], "tags": ["safty"]}, "tags[0]", "'safety'"),
-        ({"evaluators": [Free()], "tags": ["any"]}, "tags[0]", "known: none"),
+        ({"evaluators": [Free()], "tags": ["any"]}, "tags[0]", "Known: none"),
         (
             {"evaluators": [Free()], "execution": ["async"]},
             "execution",

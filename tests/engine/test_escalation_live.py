@@ -267,7 +267,7 @@ def test_settings_agents_and_decorators() -> None:
             {"rules": [ResultSampler(failed=True, criteria=["x"])]},
             [Free(), Thinking()],
             "escalation.rules[0].criteria[0]",
-            "no evaluator scores 'x': rules look at the first stage; known: fixed",
+            "no evaluator scores 'x': rules look at the first stage. Known: fixed",
         ),
         (
             {"rules": [ResultSampler(failed=True, criteria=["thinking"])]},

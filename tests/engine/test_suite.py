@@ -216,12 +216,12 @@ def test_it_reads_well() -> None:
     assert str(result) == textwrap.dedent("""\
         tracking failed: 1 of 3 passed; failed: contains; broke: broken; skipped: absent
           pass    fine       1.00
-          FAIL    contains   0.50  1 of 2 found; missing: 'Tuesday'
+          FAIL    contains   0.50  1 of 2 found, missing: 'Tuesday'
           ERROR   broken           ValueError: down
           skip    absent           nothing to say""")
     assert repr(result) == (
         "<SuiteResult 'tracking' failed: broken broke (ValueError: down); "
-        "contains 0.50 (1 of 2 found; missing: 'Tuesday')>"
+        "contains 0.50 (1 of 2 found, missing: 'Tuesday')>"
     )
     assert repr(suite) == "<Suite 'tracking': fine, contains, broken, absent>"
     with pytest.raises(AssertionError, match="tracking failed"):
@@ -272,5 +272,5 @@ def test_pytest_reports_a_failing_suite(tmp_path: Path) -> None:
         "E       AssertionError: assert <SuiteResult 'answers' failed: contains 0.50 (1 of 2 found"
         in done.stdout
     )
-    assert "E         FAIL    contains      0.50  1 of 2 found; missing: 'Tuesday'" in done.stdout
+    assert "E         FAIL    contains      0.50  1 of 2 found, missing: 'Tuesday'" in done.stdout
     assert "suite_result.py" not in done.stdout

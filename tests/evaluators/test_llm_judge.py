@@ -497,7 +497,7 @@ def test_two_judges_do_not_share_a_derived_name() -> None:
         ),
         (
             {"judge": "told", "prompt_template": "{{ inptu }}?"},
-            "prompt_template: {{ inptu }} is no placeholder (did you mean 'input'?); known: input, response, reference",
+            "prompt_template: {{ inptu }} is no placeholder (did you mean 'input'?). Known: input, response, reference",
         ),
         (
             {"judge": "told", "rubrics": [{"criterion_name": "a", "scael": "x"}]},

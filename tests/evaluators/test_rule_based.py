@@ -138,7 +138,7 @@ def test_a_wrong_rule_is_refused_at_load(check: dict[str, Any], field: str | Non
 def test_a_misspelled_rule_has_its_nearest_name() -> None:
     """An unknown type of rule is told with the known ones; and there is at least one rule."""
     with pytest.raises(
-        ConfigurationError, match=r"unknown check type 'lenght' \(did you mean 'length'\?\); known"
+        ConfigurationError, match=r"unknown check type 'lenght' \(did you mean 'length'\?\)\. Known"
     ):
         RuleBased.load({"rules": [{"criterion": "short", "type": "lenght", "max": 3}]})
     with pytest.raises(ConfigurationError, match="rules: expected at least 1"):

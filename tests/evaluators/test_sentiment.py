@@ -48,7 +48,7 @@ def test_the_words_are_summed_up() -> None:
     assert result.score == result.normalized == pytest.approx((5 - 1 / 7) / 10)
     assert (
         result.reasoning
-        == "raw score -1 of 7 words, comparative -0.1429; positive: good; negative: terrible"
+        == "raw score -1 of 7 words, comparative -0.1429. Positive: good. Negative: terrible"
     )
 
 

@@ -258,7 +258,7 @@ def test_wrong_settings_say_where(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"ground_truth: .*rows\.csv:2: expected the columns"):
         configure(ground_truth={"type": "file", "path": str(wrong)})
     with pytest.raises(
-        SettingsError, match=r"ground_truth: unknown ground_truth type 'csv'.*; known: file"
+        SettingsError, match=r"ground_truth: unknown ground_truth type 'csv'.*\. Known: file"
     ):
         configure(ground_truth={"type": "csv"})
 

@@ -273,15 +273,15 @@ def test_lookups_that_wait_are_bounded() -> None:
         ({"path": "x.db", "query": QUERY, "table": "faq"}, "'query', a SELECT, or 'table'"),
         (
             {"path": "x.db", "query": "SELECT :question"},
-            "unknown parameter :question in query; known: :prompt",
+            "unknown parameter :question in query. Known: :prompt",
         ),
         ({"path": "x.db", "table": "faq; DROP TABLE faq"}, "the name of a table"),
         (
             {"path": "x.db", "table": "faq", "columns": {"question": "q"}},
-            "'question'; known: prompt, answer",
+            "'question'. Known: prompt, answer",
         ),
         ({"path": "x.db", "table": "faq", "columns": {"prompt": "q-1"}}, "'q-1'"),
-        ({"path": "x.db", "query": QUERY, "columns": {"prompt": "q"}}, "a query names its own"),
+        ({"path": "x.db", "query": QUERY, "columns": {"prompt": "q"}}, "A query names its own"),
         ({"url": "mysql://a/b", "query": QUERY}, "expected sqlite:///"),
         ({"path": "x.db", "query": QUERY, "connections": 0}, "connections"),
     ],

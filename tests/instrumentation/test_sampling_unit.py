@@ -20,6 +20,7 @@ from agenteval_otel.sampling.base import threshold_of
 from agenteval_otel.sampling.key import SamplingKey
 from agenteval_otel.sampling.trace import (
     CallRandomness,
+    CallsPerTrace,
     SamplingSettings,
     randomness_of,
     upstream_of,
@@ -151,6 +152,29 @@ def test_a_handler_that_repeats_in_a_trace_is_named_once(
         if "handler_repeats_in_trace" in entry.getMessage()
     ]
     assert "repeating" in named
+
+
+def test_calls_are_counted_in_the_last_traces() -> None:
+    """The count of a trace is forgotten after 1,024 later ones, and of the handlers that repeat the
+    latest 1,024 are known.
+    """
+    calls = CallsPerTrace()
+
+    def add_until_it_repeats(agent: str, trace_id: int) -> int:
+        count = 1
+        while not calls.add(agent, trace_id):
+            count += 1
+        return count
+
+    for trace_id in range(1, 1_025):
+        assert [calls.add("early", trace_id) for _ in range(8)] == [False] * 8
+    calls.add("early", 1_025)
+    assert calls.add("early", 1_024), "one of the last traces is forgotten"
+    for number in range(1_024):
+        assert add_until_it_repeats(f"agent-{number}", 1) == 9
+    assert "early" not in calls.repeating
+    assert len(calls.repeating) == 1_024
+    assert add_until_it_repeats("early", 1) == 9
 
 
 QUARTER = "th:c"

@@ -297,7 +297,7 @@ def test_changes_of_level_are_logged_once(caplog: pytest.LogCaptureFixture) -> N
     assert len(lines) == 2
     for fact in (
         "sampling_reduced",
-        " s (limit 10 s): every second sampled answer is left out; docs/load-shedding.md",
+        " s (limit 10 s): every second sampled answer is left out. See docs/load-shedding.md",
         "part='reduced'",
         "level=1",
         "measure='drain_time'",

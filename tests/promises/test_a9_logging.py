@@ -289,7 +289,7 @@ def test_the_hosts_structlog_is_neither_used_nor_changed() -> None:
     finished = run_program(STRUCTLOG)
     assert finished.lines("unchanged") == ["True"]
     assert finished.stderr == (
-        "agenteval_otel: sampler failed (ValueError); docs/reference/failures.md "
+        "agenteval_otel: sampler failed (ValueError). See docs/reference/failures.md "
         "[event='part_failed' part='sampler' error_type='ValueError']\n"
     )
 

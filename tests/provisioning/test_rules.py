@@ -276,7 +276,7 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
             "description": (
                 f"Fewer answers of the agent {HOSTILE} pass the criterion {HOSTILE} than its objective asks for. A "
                 "process detected it, or the evidence of all processes together, each with at most one false alarm "
-                "in `breach.false_alarm_every` verdicts; it lasts until there is evidence of the recovery."
+                "in `breach.false_alarm_every` verdicts. It lasts until there is evidence of the recovery."
             ),
             "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-breached.md",
             **links,
@@ -285,7 +285,7 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
     ticket = {
         "exp_labels": {**who, "severity": "ticket", "objective": "0.9"},
         "exp_annotations": {
-            "summary": f"75% of the answers fail {HOSTILE} of {HOSTILE} ({service}); its objective allows 10 %",
+            "summary": f"75% of the answers fail {HOSTILE} of {HOSTILE} ({service}), and its objective allows 10 %",
             "description": (
                 f"In the last 1d 75% of the answers failed the criterion {HOSTILE} of the agent {HOSTILE}. There and "
                 "in the last 2h it is more than 28 %, 2.8 times what the objective of 0.9 allows."

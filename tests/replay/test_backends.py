@@ -136,7 +136,7 @@ def test_what_is_away_ends_the_replay(cli: CommandLine) -> None:
     searched.fault = lambda number: (500, b"") if number > 6 else None
     with answering(searched.of_jaeger) as (url, _):
         replay(cli, "--from", "jaeger", url, *WINDOW, code=2)
-        assert "status 500; start the same command again to go on" in cli.err
+        assert "status 500. Start the same command again to go on" in cli.err
         searched.fault = lambda number: None
         assert replay(cli, "--from", "jaeger", url, *WINDOW)["answers"] == len(searched.starts)
         assert keys(cli) == all_of(searched)

@@ -236,7 +236,7 @@ def test_what_did_not_arrive_is_sent_by_the_next_start(
         receiver.reply = Reply(400)
         report = json.loads(cli(*arguments, code=1))
         assert report["undelivered"] == count
-        assert "the same command sends them again" in cli.err
+        assert "The same command sends them again" in cli.err
         receiver.reply = Reply()
         for bodies in receiver.bodies.values():
             bodies.clear()

@@ -28,11 +28,11 @@ assert flush(20)
         (
             "",
             r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d WARNING agenteval-otel: annotate\(\) leaves modle out: unknown fact "
-            r"\(did you mean 'model'\?\).*; docs/annotate.md \[event='fact_left_out' part='modle'\]\n",
+            r"\(did you mean 'model'\?\).*\. See docs/annotate.md \[event='fact_left_out' part='modle'\]\n",
         ),
         (
             "import logging; logging.basicConfig()\n",
-            r"WARNING:agenteval_otel:annotate\(\) leaves modle out: .*; docs/annotate.md "
+            r"WARNING:agenteval_otel:annotate\(\) leaves modle out: .*\. See docs/annotate.md "
             r"\[event='fact_left_out' part='modle' why=.*\]\n",
         ),
     ],

@@ -128,13 +128,16 @@ def test_what_re2_cannot_run_says_why(pattern: str, obstacle: str, never: bool) 
         ("(?=a)*b", "", "b", True),
         (r"(?<!\w)a", "", "éa", True),
         ("[]a]", "", "]", True),
+        (r"\u2028", "", "a\u2028", True),
+        (r"\U0001f600", "", "\U0001f600", True),
+        (r"\u002e", "", "a", False),
     ],
 )
 def test_patterns_are_pythons_with_ascii_classes(
     pattern: str, flags: str, text: str, occurs: bool
 ) -> None:
-    """Classes and borders know ASCII, ``$`` is the very end, and syntax that only one engine has is
-    literal.
+    """Classes and borders know ASCII, ``$`` is the very end, syntax that only one engine has is
+    literal, and the number of a character is that character.
     """
     assert compile_pattern(pattern, flags).occurs_in(text) is occurs
 

@@ -216,7 +216,7 @@ def test_any_rules_give_one_threshold(
         ),
         (
             {"rules": [{"type": "ratio"}]},
-            r"rules\[0\]: 'ratio' is no rule; known: agent, annotation, error",
+            r"rules\[0\]: 'ratio' is no rule\. Known: agent, annotation, error",
         ),
         ({"baseline_rat": 0.1}, "baseline_rat: unknown field .did you mean .baseline_rate"),
         ({"criteria": "good"}, "criteria: expected a list"),

@@ -281,7 +281,7 @@ def test_conversations_are_sampled_whole() -> None:
         (
             {"type": "first_of", "samplers": [{"type": "often"}]},
             "sampler.samplers[0]",
-            "known: agent, annotation",
+            "Known: agent, annotation",
         ),
         (
             {"type": "conversation", "sampler": {"type": "ratio", "ratio": 2}},
@@ -297,7 +297,7 @@ def test_conversations_are_sampled_whole() -> None:
         (
             {"type": "annotation", "name": "prompt_verison", "values": ["3"]},
             "sampler.name",
-            "(did you mean 'prompt_version'?); known: gen_ai.prompt.name, ",
+            "(did you mean 'prompt_version'?). Known: gen_ai.prompt.name, ",
         ),
         (
             {"type": "annotation", "name": "a b", "values": ["3"]},

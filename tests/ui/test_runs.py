@@ -118,7 +118,7 @@ def test_what_cannot_be_compared_is_named_with_the_choices(client: httpx.Client)
         text = Structure(reply.text).text
         assert reply.status_code == 400, path
         assert f"{field}: no" in text, text
-        assert ("known: run" if field == "by" else "known: main.jsonl, branch.jsonl") in text
+        assert ("Known: run" if field == "by" else "Known: main.jsonl, branch.jsonl") in text
     assert (
         "did you mean 'main.jsonl'" in Structure(client.get("/compare?left=mian.jsonl").text).text
     )

@@ -34,19 +34,22 @@ from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.runtime.masking import printable
 
 DESCRIPTION = (
-    "Measure your judge against people. Of the rows of a file, some have a label, which is a person's verdict; the "
+    "Measure your judge against people. Of the rows of a file, some have a label, which is a person's verdict. The "
     "evaluators of the settings judge all of them. Prints the confusion table, kappa, and the true pass rate of all "
-    "answers as the judge's errors and the labels allow, with 95 % intervals, by system and by slice; writes a "
+    "answers as the judge's errors and the labels allow, with 95 % intervals, by system and by slice. Writes a "
     "calibration record, which reports, dashboards and alerts use until the judge changes. Of stored results (the "
     "agenteval.db of the storage sqlite, or JSON lines) the labels are the recorded feedback, and no judge is asked."
 )
-_EXIT_CODES = "exit codes: 0 measured; 2 it could not run: wrong settings, labels of one kind only, nothing judged."
+_EXIT_CODES = (
+    "Exit code 0: measured. Exit code 2: it could not run, because of wrong settings, labels of one kind only, or "
+    "nothing judged."
+)
 _EXAMPLES = """
 examples:
   agenteval-otel calibrate labels.jsonl --settings agenteval.yaml --criterion polite
       the column label has true, false, or nothing where no person has judged
   agenteval-otel calibrate labels.csv --settings agenteval.yaml --label polite=anna --positive good --slice topic
-      the labels of polite are in the column anna, where "good" passes; figures for each topic
+      the labels of polite are in the column anna, where "good" passes, with figures for each topic
   agenteval-otel calibrate labels.jsonl --settings agenteval.yaml --criterion helpful --choose-threshold
       the threshold is chosen on one half of the prompts, and reported on the other
   agenteval-otel calibrate labels.jsonl --settings agenteval.yaml --criterion polite --next 50 > to-label.jsonl
@@ -65,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE",
         help="answers, some with a label, as `evaluate` reads "
-        "them; or stored results with feedback among them",
+        "them, or stored results with feedback among them",
     )
     add = parser.add_argument_group("what judges").add_argument
     add(
@@ -81,14 +84,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--choose-threshold",
         action="store_true",
         help="choose the score from which on an answer passes, on half of "
-        "the prompts; all figures are of the other half",
+        "the prompts. All figures are of the other half",
     )
     add(
         "--next",
         type=whole_number,
         metavar="N",
         help="print the N answers to label next as JSON lines, instead of "
-        f"the report; {PROBABILITY} and {ROUND} have to stay in them",
+        f"the report. {PROBABILITY} and {ROUND} have to stay in them",
     )
 
 
@@ -100,21 +103,21 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="only this criterion; repeatable",
+        help="only this criterion (repeatable)",
     )
     add(
         "--label",
         action="append",
         default=[],
         metavar="[CRITERION=]COLUMN",
-        help="the column of people's labels (default: label); repeatable",
+        help="the column of people's labels (default: label, repeatable)",
     )
     add(
         "--positive",
         action="append",
         default=[],
         metavar="WORD",
-        help="a label that passes; with one, all others "
+        help="a label that passes. With one, all others "
         "fail. Without: true, pass, yes, 1, or a score that reaches the criterion's threshold",
     )
     add(
@@ -128,7 +131,7 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FIELD=COLUMN",
-        help="the column, or name in JSON, of a field: response=answer; repeatable",
+        help="the column, or name in JSON, of a field: response=answer (repeatable)",
     )
     add(
         "--id",
@@ -147,7 +150,7 @@ def add_labels(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="COLUMN",
-        help="figures for each of its values; repeatable",
+        help="figures for each of its values (repeatable)",
     )
     add(
         "--cluster",

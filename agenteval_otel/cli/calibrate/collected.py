@@ -163,7 +163,7 @@ def label_of(
             value = float(text)
         except ValueError:
             raise ConfigurationError(
-                f"the label {value[:40]!r} is no verdict{known_choices('', sorted(BOOLEAN_WORDS))}; "
+                f"the label {value[:40]!r} is no verdict{known_choices('', sorted(BOOLEAN_WORDS))}. "
                 "--positive names the words that pass"
             ) from None
     if isinstance(value, bool):

@@ -46,8 +46,8 @@ def _lines(
     yield f"  {_run(collected)}"
     if measurement.threshold is not None:
         yield (
-            f"  threshold {measurement.threshold:g}, chosen on {count_of(measurement.choosing, 'other row')}; set it: "
-            "the record is of the evaluator with it"
+            f"  threshold {measurement.threshold:g}, chosen on {count_of(measurement.choosing, 'other row')}. "
+            "Set it, because the record is of the evaluator with it"
         )
     for reason, count in measurement.left_out.items():
         yield f"  left out: {count_of(count, 'label')}, {reason}"
@@ -214,7 +214,7 @@ def markdown(reported: Reported) -> str:
             for name, estimate in measurement.estimates.items()
         ]
         answers = count_of(measurement.agreement.rows, "answer")
-        title = f"**{collected.criterion}** beside people on {answers}; {_run(collected)}"
+        title = f"**{collected.criterion}** beside people on {answers}, {_run(collected)}"
         lines = [title, ""]
         for warning in _of_shifts(measurement, markdown_text):
             lines += [warning, ""]

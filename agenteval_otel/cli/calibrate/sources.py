@@ -254,7 +254,7 @@ def _check_labelled(
         if twice:
             raise ConfigurationError(
                 f"{len(twice):,} answers stand there more than once, by their id, or prompt and response: "
-                f"{', '.join(twice[:3])}; keep one row of each (--id names the column of the ids)"
+                f"{', '.join(twice[:3])}. Keep one row of each (--id names the column of the ids)"
             )
 
 
@@ -265,7 +265,7 @@ def _are_results(files: Sequence[str]) -> bool:
     kinds = {_is_results(file) for file in files}
     if len(kinds) > 1:
         raise ConfigurationError(
-            "some files are stored results, and others rows with labels; name one kind"
+            "some files are stored results, and others rows with labels. Name one kind"
         )
     return kinds == {True}
 
@@ -347,7 +347,7 @@ def _stored(arguments: argparse.Namespace) -> list[Collected]:
 def _without_feedback(recorded: Iterable[str], arguments: argparse.Namespace) -> ConfigurationError:
     """Return the error for results among which no feedback labels a criterion."""
     names = ", ".join(sorted(recorded))
-    others = f"; there is: {names}" if names else ""
+    others = f". Found: {names}" if names else ""
     files = ", ".join(arguments.files)
     if arguments.feedback:
         return ConfigurationError(

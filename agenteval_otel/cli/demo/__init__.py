@@ -41,9 +41,10 @@ from agenteval_otel.telemetry.target import is_endpoint, sdk_disabled
 DESCRIPTION = (
     "A support agent (tools, streams, slow answers, failures, conversations of several turns) takes live traffic "
     "through @monitor, and real evaluators score it in the background. Half-way a worse prompt is released: watch the "
-    "scores drop and the objectives raise the alarm. No server, no key; nothing leaves this process unless "
-    "--otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. Exit codes: 0 every call is accounted for and the "
-    "telemetry, or at least its spans, was delivered; 1 not; 2 wrong use; 130 interrupted by Ctrl-C."
+    "scores drop and the objectives raise the alarm. No server, no key. Nothing leaves this process unless "
+    "--otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. Exit code 0: every call is accounted for and the "
+    "telemetry, or at least its spans, was delivered. Exit code 1: not. Exit code 2: wrong use. Exit code 130: "
+    "interrupted by Ctrl-C."
 )
 _SECONDS = 20.0
 _CALLS_PER_S = 30
@@ -76,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage",
         metavar="FILE.db",
         help="also keep the results in this SQLite file, with the "
-        "invented texts, for `agenteval-otel ui FILE.db` and `agenteval-otel compare FILE.db --by prompt_version`; "
-        "needs the extra ui, or for compare alone sql",
+        "invented texts, for `agenteval-otel ui FILE.db` and `agenteval-otel compare FILE.db --by prompt_version`. "
+        "Needs the extra ui, or for compare alone sql",
     )
     parser.add_argument(
         "--traffic",
@@ -89,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--settings",
         metavar="FILE",
         help="score --traffic by the evaluators, criteria and objectives "
-        "of this file (default: AGENTEVAL_SETTINGS, else the demo's own); its storage, sampling and telemetry do not "
+        "of this file (default: AGENTEVAL_SETTINGS, else the demo's own). Its storage, sampling and telemetry do not "
         "apply",
     )
     parser.add_argument("--profile", metavar="NAME", help="a profile of the settings file")
@@ -113,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         turns = plan_turns(calls=calls, seconds=seconds, drop=not arguments.no_drop)
     elif arguments.seconds is not None:
         raise ConfigurationError(
-            "a replay runs as fast as it can; --calls ends it earlier", path="--seconds"
+            "a replay runs as fast as it can. --calls ends it earlier", path="--seconds"
         )
     else:
         seconds = None
@@ -179,7 +180,7 @@ def _run(
         capabilities=of_every_pipeline(scores.breach, on_breach=scores.on_breach),
         load_shedding=LoadSheddingSettings(enabled=False),  # nothing else runs in this process
     )
-    sampling = "errors, slow: all; rest: p = 0.50" if seconds else "everything"
+    sampling = "all errors and slow answers, the rest at p = 0.50" if seconds else "everything"
     destination = delivery.address and f"to {delivery.address}"
     show = DemoRun(
         pipeline,

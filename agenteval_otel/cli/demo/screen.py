@@ -63,6 +63,7 @@ class DemoRun:
 
     @property
     def done(self) -> float:
+        """Return the share of the run that is over, from 0 to 1."""
         if self.seconds:
             return min(1.0, self.elapsed_s / self.seconds)
         return min(1.0, self.calls / max(1, self.total))
@@ -104,9 +105,9 @@ async def print_progress(run: DemoRun, console: Console) -> None:
         await asyncio.sleep(pause_s)
         evaluated = run.scores.totals.inputs
         queued = run.pipeline.dispatcher.state()["size"]
-        line = f"{run.elapsed_s:6.1f} s  {run.calls:,} calls, {evaluated:,} evaluated, queue {queued:,}; {run.news}"
+        line = f"{run.elapsed_s:6.1f} s  {run.calls:,} calls, {evaluated:,} evaluated, queue {queued:,}, {run.news}"
         if run.scores.breaches:
-            line += f"; objectives breached: {', '.join(run.scores.breaches)}"
+            line += f", objectives breached: {', '.join(run.scores.breaches)}"
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
@@ -169,7 +170,12 @@ def _breaches(run: DemoRun) -> Iterator[str]:
             place = f"at {breach.at_ns / 1e9 - started:.1f} s"
         start = f"{with_interval(before, rate=True)} → " if before else ""
         at_alarm = Estimate(
-            breach.rate, breach.low, breach.high, breach.count, breach.count, breach.units
+            breach.rate,
+            breach.low,
+            breach.high,
+            scores=breach.count,
+            effective=breach.count,
+            units=breach.units,
         )
         rate = with_interval(at_alarm, rate=True)
         yield f"{name:<16} {start}{rate}  below {setting(breach.objective)} {place}"
@@ -198,7 +204,7 @@ def print_summary(
     page.show(_table(run, console.width - 2))
     if run.seconds is None and not run.has_settings:
         page.line(
-            "These criteria are the demo's own; --settings FILE scores by yours (see Next).", "dim"
+            "These criteria are the demo's own. --settings FILE scores by yours (see Next).", "dim"
         )
     _print_breaches(page, run, planted=planted)
     _print_delivery(page, delivery, run.scores)
@@ -232,7 +238,7 @@ def _print_breaches(page: _Page, run: DemoRun, *, planted: bool) -> None:
         )
         if planted:
             page.line(
-                "A worse prompt was released half-way; more traffic (--seconds) would show it."
+                "A worse prompt was released half-way. More traffic (--seconds) would show it."
             )
         return
     news = f" ({run.news})" if run.seconds else f" in {run.total:,} answers"
@@ -241,7 +247,7 @@ def _print_breaches(page: _Page, run: DemoRun, *, planted: bool) -> None:
     )
     for breach, text in zip(list(breaches.values()), _breaches(run), strict=False):
         page.line(text)
-        verdicts = run.scores.around(breach)[2]
+        _, _, verdicts = run.scores.around(breach)
         reasons = Counter(
             verdict.reason for verdict in verdicts if not verdict.passed and verdict.reason
         )
@@ -262,7 +268,7 @@ def _print_delivery(page: _Page, delivery: DemoDelivery, scores: Scores) -> None
     else:
         page.heading(f"{BAD} Not everything reached {delivery.address}", "bold yellow")
         page.line(
-            "The spans did; events or metrics did not. Jaeger by itself takes only spans: send to a Collector."
+            "The spans did, but events or metrics did not. Jaeger by itself takes only spans: send to a Collector."
             if delivery.spans
             else "Is the Collector up, and is the port right (4317 gRPC, 4318 HTTP)? On other ports set "
             "OTEL_EXPORTER_OTLP_PROTOCOL, to grpc or http/protobuf."

@@ -58,23 +58,24 @@ DESCRIPTION = (
     "sqlite) give the inputs that were stored with them."
 )
 _EXIT_CODES = (
-    "exit codes: 0 success; 1 a criterion's objective or a --fail-under was missed, a criterion is significantly lower "
-    "than in the --baseline, or --run failed for an input (named on standard error); 2 it could not run: wrong "
-    "settings or dataset (with the line), or nothing was scored; 130 interrupted."
+    "Exit code 0: success. Exit code 1: a criterion's objective or a --fail-under was missed, a criterion is "
+    "significantly lower than in the --baseline, or --run failed for an input (named on standard error). Exit code 2: "
+    "it could not run: wrong settings or dataset (with the line), or nothing was scored. Exit code 130: interrupted."
 )
 _EXAMPLES = """
 examples:
   agenteval-otel evaluate answers.csv --settings agenteval.yaml --profile ci --fail-under 0.8
       exit code 1 when the mean overall score is below 0.8
   agenteval-otel evaluate *.jsonl --execution inline,thread --report junit=results.xml --report markdown=comment.md
-      without the evaluators that call a model; a report for the CI server, one for the pull request, and a table here
+      without the evaluators that call a model, with a report for the CI server, one for the pull request and a
+      table here
   agenteval-otel evaluate questions.csv --run myapp:answer --column prompt=question --column ground_truth=expected
-      the answers of the function answer in myapp.py; the file's columns are question and expected
+      the answers of the function answer in myapp.py (the file's columns are question and expected)
   agenteval-otel evaluate questions.csv --run myapp:answer --baseline main.jsonl --cache verdicts.db
-      exit code 1 when a criterion is significantly lower than in the results of main; judges are asked only about what
-      changed
+      exit code 1 when a criterion is significantly lower than in the results of main (judges are asked only about
+      what changed)
   jq -c '.rows[]' export.json | agenteval-otel evaluate - --fail-under tone=0.9 --report json
-      from standard input; the mean of the criterion tone must reach 0.9
+      from standard input, where the mean of the criterion tone must reach 0.9
 """
 
 
@@ -88,14 +89,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="FILE",
         help="inputs, .jsonl, .json or .csv, or stored results, read in this "
-        "order; - for standard input",
+        "order (- for standard input)",
     )
     add(
         "--column",
         action="append",
         default=[],
         metavar="FIELD=COLUMN",
-        help="the column, or name in JSON, of a field: response=answer; repeatable",
+        help="the column, or name in JSON, of a field: response=answer (repeatable)",
     )
     add("--limit", type=whole_number, metavar="N", help="evaluate only the first N inputs")
     add = parser.add_argument_group("what runs").add_argument
@@ -133,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KIND[=FILE]",
-        help="table (default), json, junit or markdown; repeatable, each but one with a file",
+        help="table (default), json, junit or markdown (repeatable, each but one with a file)",
     )
     add(
         "--output",
@@ -143,13 +144,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--results",
         metavar="FILE",
-        help="write each input's result as a JSON line; - for standard output",
+        help="write each input's result as a JSON line (- for standard output)",
     )
     add(
         "--open",
         action="store_true",
         help="show the results in the browser afterwards, as `agenteval-otel ui` does, "
-        "until it is interrupted; needs --results FILE and the extra ui",
+        "until it is interrupted. Needs --results FILE and the extra ui",
     )
     add(
         "--results-format",
@@ -163,15 +164,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="[CRITERION=]LIMIT",
         help="exit code 1 when the mean of "
-        "the criterion (without one: of the overall scores) is below this (0 to 1); repeatable",
+        "the criterion (without one: of the overall scores) is below this (0 to 1, repeatable)",
     )
     add(
         "--fail-under-lower",
         action="append",
         default=[],
         metavar="[CRITERION=]LIMIT",
-        help="exit code 1 when the lower end of that mean's 95 %% interval is below this (0 to 1): it "
-        "takes enough inputs to be sure of the mean, at least 20; repeatable",
+        help="exit code 1 when the lower end of that mean's 95 %% interval is below this (0 to 1, "
+        "repeatable). It takes enough inputs to be sure of the mean, at least 20",
     )
     add(
         "--baseline",
@@ -236,8 +237,7 @@ def run(arguments: argparse.Namespace) -> int:
         began = time.monotonic()
         with opened(places) as reports, _emitted(arguments, config) as emitted:
             reports += emitted
-            # The reports already have standard output; what evaluators print goes to standard
-            # error.
+            # The reports have standard output. What evaluators print goes to standard error.
             with redirect_stdout(sys.stderr), observed_by(totals.judges):
                 receivers = [*reports, earlier] if earlier else reports
                 flow = _InOrder(rows, totals, receivers)
@@ -290,7 +290,7 @@ def _show_results(arguments: argparse.Namespace) -> None:
         open_results(arguments.results)
     elif _can_be_shown(arguments) and not arguments.quiet:
         note(
-            f"results in {arguments.results}; in the browser: agenteval-otel ui {arguments.results}"
+            f"results in {arguments.results}. In the browser: agenteval-otel ui {arguments.results}"
         )
 
 

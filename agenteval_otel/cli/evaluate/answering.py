@@ -71,7 +71,7 @@ class Answering:
     def check(self, evaluation_input: EvaluationInput) -> None:
         if evaluation_input.prompt is None and not self._takes_input:
             raise ConfigurationError(
-                f"is missing: what {_OPTION} passes to the function; if it has another name: --column prompt=NAME",
+                f"is missing: what {_OPTION} passes to the function. If it has another name: --column prompt=NAME",
                 path="prompt",
             )
 
@@ -103,7 +103,7 @@ class Answering:
         return copy_with(evaluation_input, fields)
 
     async def _answer(self, call: CapturedCall, argument: str | EvaluationInput | None) -> None:
-        # In a thread a coroutine is only made; it runs on the event loop.
+        # The thread only makes a coroutine. The coroutine runs on the event loop.
         run = contextvars.copy_context().run
         loop = asyncio.get_running_loop()
         answer, is_stream = await loop.run_in_executor(
@@ -157,7 +157,9 @@ def _takes_input(function: object, name: str) -> bool:
     required = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
     if not parameters or len(required) > 1 or any(p.kind is p.KEYWORD_ONLY for p in required):
         expected = "expected a function of one argument: the prompt, or an EvaluationInput"
-        raise ConfigurationError(f"{expected}; {name}{inspect.signature(function)}", path=_OPTION)
+        raise ConfigurationError(
+            f"{expected}, found {name}{inspect.signature(function)}", path=_OPTION
+        )
     annotation = parameters[0].annotation
     annotated = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     return (

@@ -68,10 +68,10 @@ _SEPARATOR = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)
 _TOO_DEEP = "not JSON that can be read: it is nested too deeply"
 _SNAPSHOT = ("inputSnapshot", "input_snapshot")  # where a stored result has its input
 _WITHOUT_INPUT = (
-    "a result that was stored without its input, as live answers are by default; with "
+    "a result that was stored without its input, as live answers are by default. With "
     "`telemetry: {content: span_and_event}` it is stored"
 )
-_MAPPED = "; if it has another name: --column response=NAME"
+_MAPPED = ". If it has another name: --column response=NAME"
 _DECODER = json.JSONDecoder()
 _BETWEEN = re.compile(r"[\s,]*(?=[^\s,\]])")  # the items of a list
 _MAX_NAMES = 64
@@ -142,9 +142,9 @@ def _decoded(line: bytes, name: str, number: int) -> str:
         return line.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError:
         utf16 = line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        hint = "not UTF-8; `iconv -f latin1 -t utf-8` converts Latin-1"
+        hint = "not UTF-8. `iconv -f latin1 -t utf-8` converts Latin-1"
         if utf16:
-            hint = "UTF-16; it must be UTF-8"
+            hint = "UTF-16, it must be UTF-8"
         hint += f" ({_FROM_SPREADSHEETS})"
         raise ConfigurationError(hint, path=f"{name}:{number}") from None
 
@@ -166,7 +166,7 @@ def columns_of(texts: Sequence[str]) -> dict[str, str]:
                 f"expected FIELD=COLUMN such as response=answer, found {text!r}", path="--column"
             )
         if _plain(field.partition(".")[0]) not in _FIELDS:
-            swapped = f"; the field comes first: {name}={field}" if _plain(name) in _FIELDS else ""
+            swapped = f". The field comes first: {name}={field}" if _plain(name) in _FIELDS else ""
             known = known_choices(field, sorted(EvaluationInput.model_fields))
             raise ConfigurationError(f"unknown field {field!r}{swapped or known}", path="--column")
         columns[name] = field
@@ -246,7 +246,7 @@ class Dataset:
             ]
         if len(problems) > MAX_PROBLEMS:
             problems[MAX_PROBLEMS:] = [
-                Problem(None, None, f"and more; these are the first {MAX_PROBLEMS}")
+                Problem(None, None, f"and more, these are the first {MAX_PROBLEMS}")
             ]
         if problems:
             raise SettingsError(problems)
@@ -326,7 +326,8 @@ class Dataset:
         try:
             named = parse()
             for name, _ in named:
-                if _field_of(name) == ("metadata", name.strip()):
+                is_unknown = _field_of(name) == ("metadata", name.strip())
+                if is_unknown:
                     self.unknown_names[name] = None
             evaluation_input = input_of(named, needs_response=self.needs_response)
             if self._check is not None:
@@ -341,7 +342,7 @@ class Dataset:
 def _parse_jsonl(source: str, first: str, lines: Iterator[str]) -> Iterator[Parsed]:
     if first.strip() == "{":
         raise ConfigurationError(
-            "expected one JSON object on each line, or a list, found an object that spans several lines; "
+            "expected one JSON object on each line, or a list, found an object that spans several lines. "
             "`jq -c . FILE` makes lines of objects",
             path=f"{source}:1",
         )
@@ -455,6 +456,7 @@ def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) 
             elif any(cells):
                 header = list(map(dataset.field_of, cells))
                 _check_header(header, f"{source}:{begins}", needs_response=dataset.needs_response)
+            # The reader has not seen the line that states the separator.
             begins = reader.line_num + (1 if stated is None else 2)
     except csv.Error as error:
         raise ConfigurationError(f"not CSV: {error}", path=f"{source}:{begins}") from None
@@ -516,7 +518,7 @@ def _field_of(name: str) -> tuple[str, ...]:
     if get_close_matches(plain, [*_FIELDS, *_OTHER_NAMES], n=1, cutoff=_TYPOS):
         fields = sorted(EvaluationInput.model_fields)
         raise ConfigurationError(
-            f"unknown field{known_choices(root, fields)}; to keep it anyway: metadata.{root}",
+            f"unknown field{known_choices(root, fields)}. To keep it anyway: metadata.{root}",
             path=name.strip()[:80],
         )
     return "metadata", name.strip()
@@ -576,7 +578,7 @@ def _inputs_within(named: Named) -> str:
         is_unknown = _field_of(name)[0] == "metadata" and name.isidentifier()
         is_list = isinstance(value, list) and bool(value)
         if is_unknown and is_list and all(isinstance(item, dict) for item in value):
-            return f"; if the inputs are in the list {name!r}: `jq -c '.{name}[]' FILE` makes lines of them"
+            return f". If the inputs are in the list {name!r}: `jq -c '.{name}[]' FILE` makes lines of them"
     return ""
 
 

@@ -80,7 +80,7 @@ def _refuse_overwriting(places: list[tuple[str, str]], arguments: argparse.Names
         if place in seen and path != os.devnull:
             shown = "standard output" if path == _STDOUT else path
             raise ConfigurationError(
-                f"{shown} is an input or another output; name another file", path=option
+                f"{shown} is an input or another output. Name another file", path=option
             )
         seen.add(place)
 

@@ -37,11 +37,13 @@ def server_engine(
 
     It has no pool, unless `pool` is one.
     """
+    options = f"-c statement_timeout={statement_s * 1000:.0f}"
+    if read_only:
+        options += " -c default_transaction_read_only=on"
     arguments = {
         "connect_timeout": 5,
         "application_name": "agenteval-otel",
-        "options": f"-c statement_timeout={statement_s * 1000:.0f}"
-        + (" -c default_transaction_read_only=on" if read_only else ""),
+        "options": options,
         "keepalives_idle": 5,
         "keepalives_interval": 2,
         "keepalives_count": 3,
@@ -74,9 +76,11 @@ def error_of(error: Exception, target: Target) -> Exception:
         return error
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     message = str(cause) if is_database_failure(error) else ""
-    lines = [line.strip() for line in message.splitlines() if line.strip()][:1]
-    if lines and _FIRST_TABLE in lines[0]:  # which is missing
-        lines[0] += f" ({_NEVER_USED})"
-    return StorageError(
-        target.masked(f"{target.place}: {': '.join([type(cause).__name__, *lines])}")
-    )
+    words = [type(cause).__name__]
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    if lines:
+        first_line = lines[0]
+        if _FIRST_TABLE in first_line:  # which is missing
+            first_line += f" ({_NEVER_USED})"
+        words.append(first_line)
+    return StorageError(target.masked(f"{target.place}: {': '.join(words)}"))

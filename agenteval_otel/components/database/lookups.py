@@ -79,6 +79,7 @@ def _reason_of(error: SQLAlchemyError) -> str:
         return "busy"
     cause = getattr(error, "orig", None)
     if isinstance(cause, sqlite3.Error):
+        # The lowest byte of an extended code is the primary one.
         code = getattr(cause, "sqlite_errorcode", _SQLITE_ERROR) & 0xFF
         return "query" if code == _SQLITE_ERROR else "unreachable"
     state = getattr(cause, "sqlstate", None)

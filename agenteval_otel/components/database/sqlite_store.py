@@ -88,10 +88,10 @@ class SqliteStore:
             "agenteval-sqlite", max_waiting=_MAX_WAITING, idle_s=_IDLE_S, on_idle=self._disconnect
         )
         self._working = threading.Lock()
-        self._forking_thread = 0
+        self._forking_thread = 0  # that holds the lock over a fork, else 0
         self._unwritten: list[Work] = []
         self._connection: sqlite3.Connection | None = None
-        self._is_lost = False
+        self._is_lost = False  # a child whose parent was writing at the fork
         self._usable_at = float("-inf")
         _STORES.add(self)
         before_fork(self._before_fork)
@@ -176,7 +176,7 @@ class SqliteStore:
             result = work(self._connection)
             self._connection.execute("COMMIT")
         except BaseException:
-            # rolls back; the next work connects anew, since the file may have been removed
+            # This rolls back. The next work connects anew, since the file may have been removed.
             self._drop()
             raise
         del self._unwritten[: len(unwritten)]
@@ -186,6 +186,7 @@ class SqliteStore:
         import sqlite3  # only where settings name a file
 
         _make_folders(self.path.parent)
+        # SQLite would create the file with the default rights.
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = open_sqlite(self.path, timeout_s=self._patience_s)
         try:
@@ -200,7 +201,8 @@ class SqliteStore:
                     if time.monotonic() >= until:
                         raise
                     time.sleep(_SHORTLY_S)
-            # Survives the end of a process; of the machine, but for the last moments.
+            # What is written survives the end of the process. A failure of the machine loses the
+            # last moments.
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA secure_delete = ON")  # what is deleted may quote people
             connection.execute("BEGIN IMMEDIATE")

@@ -14,7 +14,12 @@ _FORMS = "expected sqlite:///<file> or postgresql://<user>:<password>@<host>/<da
 
 
 class Target(NamedTuple):
-    """An SQLite file, or the address of a PostgreSQL server."""
+    """An SQLite file, or the address of a PostgreSQL server.
+
+    Attributes:
+        path: The file. None for a server.
+        url: The server's address, with its password. Empty for a file.
+    """
 
     path: Path | None
     url: str
@@ -26,7 +31,9 @@ class Target(NamedTuple):
 
     def masked(self, text: str) -> str:
         password = urlsplit(self.url).password
-        return mask_known(text, {password, unquote(password)}) if password else text
+        if not password:
+            return text
+        return mask_known(text, {password, unquote(password)})
 
 
 def target_of(path: Path | None, url: str | None) -> Target:
@@ -43,16 +50,16 @@ def target_of(path: Path | None, url: str | None) -> Target:
     if scheme == "sqlite":
         file = rest.removeprefix("/")
         if not rest.startswith("/") or not file or file == ":memory:" or "?" in file:
-            raise ValueError(f"{_FORMS}; a database in memory would be lost with the process")
+            raise ValueError(f"{_FORMS}. A database in memory would be lost with the process")
         return Target(Path(file), "")
     if not separator or scheme not in ("postgresql", "postgres", "postgresql+psycopg"):
         raise ValueError(_FORMS)
     _require("psycopg", "postgresql")
     try:
-        _ = urlsplit(url).port
+        _ = urlsplit(url).port  # raises for a port that is no number
     except ValueError:
         raise ValueError(
-            f"{_FORMS}, in a password / @ : written as %2F %40 %3A; the port is no number"
+            f"{_FORMS}, in a password / @ : written as %2F %40 %3A. The port is no number"
         ) from None
     return Target(None, f"postgresql+psycopg://{rest}")
 

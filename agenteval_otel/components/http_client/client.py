@@ -340,7 +340,7 @@ def problem_of(url: str) -> str | None:
         return "expected an address such as https://host/v1"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
         return (
-            "expected an address without user, query and fragment; a key has a setting of its own"
+            "expected an address without user, query and fragment. A key has a setting of its own"
         )
     return None
 

@@ -51,18 +51,20 @@ def error_of(reply: Reply, keys: Sequence[str], question: str) -> ModelError:
         error_type = "overloaded"
     elif reply.status in (400, 422) and _TOO_LONG.search(f"{words} {detail}"):
         error_type = "context_overflow"
+    elif reply.status in _TYPES:
+        error_type = _TYPES[reply.status]
+    elif reply.status >= 500:
+        error_type = "server_error"
     else:
-        error_type = _TYPES.get(reply.status) or (
-            "server_error" if reply.status >= 500 else "bad_request"
-        )
+        error_type = "bad_request"
     is_for_good = reply.status == 429 and _FOR_GOOD.search(f"{words} {detail}")
     retryable = not is_for_good and (error_type in RETRYABLE or reply.status == 408)
     message = f"the provider answered with status {reply.status}"
     if words:
         message += f" ({mask_known(words, keys)})"
     if detail and not _repeats(detail, question, _ECHO_CHARS, step=_ECHO_CHARS // 2):
-        # Masked before it is cut, so that no half of a key is left; the provider may have cut one
-        # as well.
+        # Masked before it is cut, so that no half of a key is left. The provider may have cut one
+        # too, so the parts of keys are looked for below.
         quoted = printable(mask_known(detail, keys))[:_QUOTED_CHARS]
         if not any(_repeats(quoted, key, _KEY_PART_CHARS) for key in keys):
             message += f": {quoted}"
@@ -94,9 +96,9 @@ def status_of(error: object) -> int | None:
 
     Return None if there is no error after all.
     """
-    code = error.get("code") if isinstance(error, Mapping) else None
     if not error:
         return None
+    code = error.get("code") if isinstance(error, Mapping) else None
     return code if type(code) is int and 400 <= code < 600 else 500
 
 
@@ -177,7 +179,7 @@ def _seconds(value: str) -> float | None:
         date = parsedate_to_datetime(value)
     except (ValueError, TypeError, OverflowError):
         return None
-    return max(
-        0.0,
-        ((date if date.tzinfo else date.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds(),
-    )
+    if not date.tzinfo:
+        date = date.replace(tzinfo=UTC)
+    wait = date - datetime.now(UTC)
+    return max(0.0, wait.total_seconds())

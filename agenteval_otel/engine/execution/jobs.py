@@ -164,7 +164,7 @@ class EvaluatorState:
         From now on it runs on a thread, whatever its settings say.
         """
         reason = f"it blocked the background thread for {seconds:.1f} s"
-        self.log("evaluator_blocked", f"{reason}; it runs in a thread from now on")
+        self.log("evaluator_blocked", f"{reason}, and runs in a thread from now on")
         self.in_own_loop = self.mode == "async" or self.in_own_loop
         self.mode = "thread"
         self.strike(reason)
@@ -198,8 +198,8 @@ class EvaluatorState:
             self._may_become_inline = False
             self.log(
                 "evaluator_moved",
-                f"it took {cpu_s * 1000:.0f} ms of CPU and runs in a thread from now on; "
-                'with execution="process" it would not use the interpreter of this process',
+                f"it took {cpu_s * 1000:.0f} ms of CPU and runs in a thread from now on. "
+                'With execution="process" it would not use the interpreter of this process',
             )
 
     def awaits(self) -> None:

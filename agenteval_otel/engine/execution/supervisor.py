@@ -145,7 +145,7 @@ class Supervisor:
     def _running_server(self) -> ForkServerClient:
         if self.server is None:
             if time.monotonic() < self._not_before:
-                raise NoWorkerProcess("no worker process could be started; it is tried again later")
+                raise NoWorkerProcess("no worker process could be started. It is tried again later")
             try:
                 self.server = ForkServerClient()
             except OSError as error:  # the machine is short of something, which passes

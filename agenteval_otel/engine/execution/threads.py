@@ -178,6 +178,6 @@ class _Thread(EvaluationThread):
             job.state.log(
                 "evaluator_throttled",
                 f"{pool.jobs.qsize()} evaluations wait because evaluator threads are limited to {CPU_SHARE:.0%} of "
-                'a core; execution="process" uses another core',
+                'a core. With execution="process" they use another core',
             )
         pool.closing.wait(job.cpu_s * (1 / CPU_SHARE - 1))

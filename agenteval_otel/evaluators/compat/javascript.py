@@ -35,6 +35,13 @@ def _literal(code: int) -> str:
     return re.escape(chr(code))
 
 
+def _is_set_after(sign: str, in_set: bool) -> bool:
+    """Tell whether what follows ``.``, ``[`` or ``]`` is inside a set."""
+    if sign == "[":
+        return True
+    return in_set and sign != "]"
+
+
 def python_pattern(pattern: str, flags: str) -> tuple[str, str]:
     """Return the pattern and its flags in our syntax.
 
@@ -45,7 +52,7 @@ def python_pattern(pattern: str, flags: str) -> tuple[str, str]:
     """
     if set(flags) - set("dgimsuy") or len(set(flags)) != len(flags):
         raise ValueError(
-            f"flags {flags!r} are not valid; expected each of d g i m s u y at most once"
+            f"flags {flags!r} are not valid. Expected each of d g i m s u y at most once"
         )
     in_set = False
 
@@ -66,7 +73,7 @@ def python_pattern(pattern: str, flags: str) -> tuple[str, str]:
         if text == "." and not in_set:
             return text if "s" in flags else "[^\n\r\u2028\u2029]"
         if token["sign"]:
-            in_set = text == "[" or (in_set and text != "]")
+            in_set = _is_set_after(text, in_set)
         return text
 
     with_code_points = _PAIR.sub(_character, pattern)

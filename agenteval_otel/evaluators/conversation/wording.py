@@ -149,7 +149,7 @@ class UnansweredQuestions(_Wording, type="UnansweredQuestions"):
             value=1.0 - len(again) / len(questions),
             passed=False,
             reason_code="asked_again",
-            reasoning=f"{count} were asked again; in turn {turn_number}: {question}",
+            reasoning=f"{count} were asked again, in turn {turn_number}: {question}",
             metadata={"turns": sorted(set(again.values()))},
         )
 

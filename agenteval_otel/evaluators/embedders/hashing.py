@@ -30,7 +30,7 @@ _SPACE = 32
 # code table are spread.
 _FACTOR = 0x9E3779B97F4A7C15
 _FINAL = 0xD6E8FEB86659FD93
-_HALF = 32
+_HALF = 32  # of the 64 bits of a hash
 
 # Words of any English sentence; without "no", "not" and "nor", which reverse an answer.
 _SENTENCE_WORDS = (
@@ -94,15 +94,15 @@ class HashingEmbedder(Embedder, type="hashing"):
         import numpy as np
 
         words = list(weights)
-        counts = np.fromiter(weights.values(), np.float64, len(words))
+        word_weights = np.fromiter(weights.values(), np.float64, len(words))
         hashes = np.fromiter(
             (crc32(word.encode("utf-8", "surrogatepass")) for word in words), np.uint64, len(words)
         )
         # Pieces are hashed apart from words: a word of three letters has another place than its
         # piece.
-        grams, worth = _grams(words, counts * self.gram_weight)
+        grams, gram_weights = _grams(words, word_weights * self.gram_weight)
         mixed = _mixed(np.concatenate((hashes, grams)))
-        values = np.concatenate((counts, worth))
+        values = np.concatenate((word_weights, gram_weights))
         signed = np.where(mixed >> np.uint64(63), values, -values)
         places = (mixed % np.uint64(self.dimensions)).astype(np.int64)
         vector = np.bincount(places, weights=signed, minlength=self.dimensions).astype(np.float64)
@@ -111,30 +111,30 @@ class HashingEmbedder(Embedder, type="hashing"):
 
 
 def _grams(
-    words: list[str], worth: NDArray[np.float64]
+    words: list[str], weights: NDArray[np.float64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
-    """Return the hash of each piece of each word, and its weight."""
+    """Return the hash of each piece of each word, and its weight. `weights` are by word."""
     import numpy as np
 
     line = f" {' '.join(words)} ".encode("utf-32-le", "surrogatepass")
     codes = np.frombuffer(line, np.uint32).astype(np.uint64)
     lengths = np.fromiter(map(len, words), np.int64, len(words)) + 1  # with the border in front
-    at_place = np.repeat(worth, lengths)
+    weight_at = np.repeat(weights, lengths)
     is_border = codes == _SPACE
     factor = np.uint64(_FACTOR)
     hashes = codes * factor
     hashed = [np.zeros(0, np.uint64)]
-    whole = np.ones(len(codes), bool)
+    is_in_word = np.ones(len(codes), bool)  # the piece from this place on has no border within
     values = [np.zeros(0)]
     for size in range(2, min(_MAX_GRAM, len(codes)) + 1):
         # One more character at the end of each: a polynomial, modulo 2**64.
         hashes = hashes[:-1] * factor + codes[size - 1 :]
-        whole = whole[:-1]
+        is_in_word = is_in_word[:-1]
         if size > 2:
-            whole = whole & ~is_border[size - 2 : -1]
+            is_in_word = is_in_word & ~is_border[size - 2 : -1]
         if size >= _MIN_GRAM:
-            hashed.append(hashes[whole])
-            values.append(at_place[: len(hashes)][whole])
+            hashed.append(hashes[is_in_word])
+            values.append(weight_at[: len(hashes)][is_in_word])
     return np.concatenate(hashed), np.concatenate(values)
 
 

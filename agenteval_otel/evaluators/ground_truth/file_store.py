@@ -158,7 +158,8 @@ def _signature(path: Path) -> tuple[int, ...] | None:
 def _csv_rows(path: Path) -> Iterator[TableRow]:
     reader = csv.DictReader(lines_of(path), strict=True)
     try:
-        reader.fieldnames = header = [field_name(cell) for cell in reader.fieldnames or ()]
+        header = [field_name(cell) for cell in reader.fieldnames or ()]
+        reader.fieldnames = header
         _expect_fields(path, 1, header)
         for field, name in _FIELDS.items():
             if header.count(field) > 1:
@@ -169,7 +170,8 @@ def _csv_rows(path: Path) -> Iterator[TableRow]:
                 raise _wrong(
                     path, reader.line_num, f"expected the columns of line 1, found {count} of them"
                 )
-            if any(map(str.strip, cells.pop(None, ()))):
+            surplus = cells.pop(None, ())  # where DictReader puts cells beyond the header
+            if any(map(str.strip, surplus)):
                 raise _wrong(
                     path,
                     reader.line_num,
@@ -243,7 +245,7 @@ def _expect_fields(path: Path, line: int, fields: Collection[str]) -> None:
     missing = [_FIELDS[field] for field in ("userprompt", "expectedoutput") if field not in fields]
     if missing:
         raise _wrong(
-            path, line, f"{' and '.join(missing)} missing; expected {', '.join(_FIELDS.values())}"
+            path, line, f"{' and '.join(missing)} missing. Expected {', '.join(_FIELDS.values())}"
         )
 
 

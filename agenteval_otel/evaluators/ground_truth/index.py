@@ -61,6 +61,15 @@ class NormalizedQuery(NamedTuple):
 
 
 class _Entry(NamedTuple):
+    """Holds a row with the forms by which it is found.
+
+    Attributes:
+        phrase: The prompt's words with a space around each. For `SubstringIndex` the prompt in upper
+            case.
+        length: How many words the phrase has. 0 for `SubstringIndex`.
+        module: The module as it is compared. None for a row that every module has.
+    """
+
     row: TableRow
     phrase: str
     length: int
@@ -70,6 +79,7 @@ class _Entry(NamedTuple):
         return module is None or self.module is None or self.module == module
 
 
+# the row, how it was found, and its share: the shorter number of words by the longer one, 0 to 1
 _Match = tuple[_Entry | None, Literal["exact", "partial"], float]
 # the first row of each module for a text, in the order of the file
 _Firsts = dict[str, tuple[_Entry, ...]]

@@ -81,18 +81,18 @@ class SqlGroundTruthStore(GroundTruthStore, type="sql"):
             raise ValueError("expected either 'query', a SELECT, or 'table', the name of a table")
         if self.columns and self.table is None:
             raise ValueError(
-                "columns are those of a table; a query names its own: SELECT expected AS answer"
+                "columns are those of a table. A query names its own: SELECT expected AS answer"
             )
         unknown = sorted(set(self.columns) - set(_COLUMNS))
         if unknown:
-            raise ValueError(f"found {unknown[0]!r}; known: {', '.join(_COLUMNS)}")
+            raise ValueError(f"found {unknown[0]!r}. Known: {', '.join(_COLUMNS)}")
         for name in (self.table, *self.columns.values()):
             if name and not _NAME.fullmatch(name):
                 raise ValueError(f"found {name!r}, expected the name of a table or column")
         strange = sorted(set(self._parameters) - set(PARAMETERS))
         if strange:
             raise ValueError(
-                f"unknown parameter :{strange[0]} in query; known: :{', :'.join(PARAMETERS)}"
+                f"unknown parameter :{strange[0]} in query. Known: :{', :'.join(PARAMETERS)}"
             )
         _ = self._lookups  # loads what asking needs: that takes longer than a lookup may
         return self

@@ -225,7 +225,7 @@ def _named(words: str, path: str | None) -> dict[str, str]:
             return {field: value for field, value in settings.items() if value}
         wrong = f"the judge {name!r} lacks its {' and its '.join(missing)}"
     known_types = ", ".join(sorted(Judge.registry))
-    raise ConfigurationError(f"{wrong}: {_FORMS}; known types: {known_types}", path=path)
+    raise ConfigurationError(f"{wrong}: {_FORMS}. Known types: {known_types}", path=path)
 
 
 def _method_of(target: object) -> Callable[..., Any] | None:

@@ -207,7 +207,8 @@ def _unfenced(text: str) -> str:
 
     A second fence inside fails as JSON.
     """
-    if not (text.startswith(_FENCE) and text.endswith(_FENCE) and len(text) > 2 * len(_FENCE)):
+    is_fenced = text.startswith(_FENCE) and text.endswith(_FENCE) and len(text) > 2 * len(_FENCE)
+    if not is_fenced:
         return text
     info, line_end, inner = text[len(_FENCE) : -len(_FENCE)].partition("\n")
     return inner if line_end and info.strip().lower() in ("", "json") else text
@@ -223,7 +224,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _cleaned(value: object, depth: int) -> Any:
     if isinstance(value, str):
         return encodable(value)
-    # which NaN is not either
+    # NaN is not below the largest float, so it is refused too.
     if isinstance(value, int | float) and not abs(value) <= sys.float_info.max:
         raise _malformed("holds NaN, Infinity or a number beyond the range of floats")
     if not isinstance(value, dict | list):

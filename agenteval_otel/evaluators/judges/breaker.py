@@ -119,7 +119,7 @@ class CircuitBreaker:
                 return
             wait_s = max(0.0, self._open_until - now)
         raise JudgeError(
-            f"the endpoint failed again and again; the next call is made in {wait_s:.0f} s",
+            f"the endpoint failed again and again. The next call is made in {wait_s:.0f} s",
             error_type="breaker_open",
             retryable=True,
             retry_after_s=wait_s,

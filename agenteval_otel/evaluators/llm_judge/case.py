@@ -40,7 +40,7 @@ def _known(value: str) -> str:
     for field in value.split("|"):
         if field not in FIELDS:
             raise ValueError(
-                f"{field!r} is no field of a case; known: {', '.join(FIELDS)}, and a|b for the first that "
+                f"{field!r} is no field of a case. Known: {', '.join(FIELDS)}, and a|b for the first that "
                 f"there is"
             )
     return value

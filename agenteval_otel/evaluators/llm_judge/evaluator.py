@@ -350,7 +350,7 @@ class LLMJudge(CriterionEvaluator, type="LLMJudge"):
                 error = JudgeError(f"the judge raised {kind}: {error}", error_type=kind)
             message = str(error)
             if error.reply_begins:  # live it is kept only where content is captured
-                message += f"; it begins {error.reply_begins!r}"
+                message += f". The reply begins {error.reply_begins!r}"
             results = [self._failure(task, message, error.error_type) for task in tasks]
             return JudgeAnswer(tasks, results, case, error, error.is_unreadable)
         results = []

@@ -43,7 +43,7 @@ class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
             try:
                 compiled(True)
             except ConfigurationError as error:
-                raise ValueError(f"{error}; or check_arguments: false") from None
+                raise ValueError(f"{error}, or set check_arguments: false") from None
         return self
 
     def preferred_execution(self) -> Execution | None:

@@ -67,7 +67,7 @@ class ToolLoops(TrajectoryEvaluator, type="ToolLoops"):
             reasoning += f" ({', '.join(dict.fromkeys(repeated))})"
         if is_loop:
             sequence = " > ".join(name for name, _, _ in cycle)
-            reasoning += f"; {sequence} came {rounds} times in a row"
+            reasoning += f", and {sequence} came {rounds} times in a row"
         if passed:
             reason_code = None
         elif is_loop:
@@ -149,7 +149,7 @@ class ErrorRecovery(TrajectoryEvaluator, type="ErrorRecovery"):
         recovered = number - len(unrecovered)
         reasoning = f"{recovered} of {number} failed calls were followed by one that succeeded"
         if unrecovered:
-            reasoning += f"; not {', '.join(dict.fromkeys(unrecovered))}"
+            reasoning += f", but not {', '.join(dict.fromkeys(unrecovered))}"
         return Score(
             value=1.0 - len(unrecovered) / number,
             passed=not unrecovered,

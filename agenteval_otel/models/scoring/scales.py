@@ -35,7 +35,7 @@ _VERDICTS = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
 _OFF_SCALE = re.compile(
     r"(?:EvaluationError: )?(the score [-+]?[\d.]{1,16}(?:e[-+]?\d{1,3})? lies outside of the scale"
-    r" '[\w.|/-]{1,32}', which takes [-+\d.e]{1,24} to [-+\d.e]{1,24})(?:; another range is declared .*)?"
+    r" '[\w.|/-]{1,32}', which takes [-+\d.e]{1,24} to [-+\d.e]{1,24})(?:\. Another range is declared .*)?"
 )
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
@@ -97,11 +97,15 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     hint = (
         ""
         if declared
-        else "; another range is declared as a scale such as '0-100', or with minimum and maximum"
+        else ". Another range is declared as a scale such as '0-100', or with minimum and maximum"
     )
     number = _finite(score)
-    odd = "beyond every float" if isinstance(score, int) else float.__repr__(score)
-    shown = odd if number is None else f"{number:g}"
+    if number is not None:
+        shown = f"{number:g}"
+    elif isinstance(score, int):
+        shown = "beyond every float"
+    else:
+        shown = float.__repr__(score)
     return f"the score {shown} lies outside of the scale {criterion.scale!r}, which takes {takes}{hint}"
 
 
@@ -150,8 +154,10 @@ def normalize(score: ScoreValue | None, criterion: EvaluationCriteria) -> float 
     """
     if isinstance(score, str):
         return _normalize_text(score, criterion)
-    if score is None or isinstance(score, bool):
-        return None if score is None else float(score)
+    if score is None:
+        return None
+    if isinstance(score, bool):
+        return float(score)
     number = _finite(score)
     ends = _ends_of(criterion)
     if number is None:
@@ -211,7 +217,9 @@ def _normalize_on_own(text: str, criterion: EvaluationCriteria) -> float | None:
 def _number_in(text: str) -> float | None:
     """Return the text as a number. Return None for ``2 of 3``, which is a category."""
     match = _LEADING_NUMBER.match(text)
-    return None if match is None or text[match.end() :].strip() else _finite(float(match.group(1)))
+    if match is None or text[match.end() :].strip():
+        return None
+    return _finite(float(match.group(1)))
 
 
 def passed_of(score: ScoreValue | None, criterion: EvaluationCriteria) -> bool | None:

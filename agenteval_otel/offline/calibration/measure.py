@@ -293,13 +293,13 @@ def _checked(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
     if twice:
         shown = ", ".join(map(repr, twice[:3]))
         raise ConfigurationError(
-            f"{len(twice):,} answers stand there more than once: {shown}; keep one row of each"
+            f"{len(twice):,} answers stand there more than once: {shown}. Keep one row of each"
         )
     for answer in listed:
         for value in (answer.weight, answer.label_weight):
             if not (math.isfinite(value) and value > 0):
                 raise ConfigurationError(
-                    f"answer {answer.key!r} has the weight {value}; expected a number above 0"
+                    f"answer {answer.key!r} has the weight {value}. Expected a number above 0"
                 )
     return listed
 
@@ -313,10 +313,10 @@ def _check_classes(rows: Sequence[JudgedAnswer], left_out: Counter[str]) -> None
     passed = sum(bool(answer.person) for answer in rows)
     if passed in (0, len(rows)):
         seen, missing = ("pass", "fail") if passed else ("fail", "pass")
-        ending = f"; {details}" if details else ""
+        ending = f". {details}" if details else ""
         raise ConfigurationError(
-            f"all {len(rows):,} labels are {seen}: how often the judge errs on answers that {missing} cannot be known; "
-            f"label at least {FEWEST} that {missing} (--next picks likely ones){ending}"
+            f"all {len(rows):,} labels are {seen}, so how often the judge errs on answers that {missing} is unknown. "
+            f"Label at least {FEWEST} that {missing} (--next picks likely ones){ending}"
         )
 
 
@@ -331,7 +331,7 @@ def _best_threshold(half: Sequence[JudgedAnswer]) -> float:
     if len(scored) < _FEWEST_TO_CHOOSE or len(classes) < 2:
         raise ConfigurationError(
             f"the half that chooses the threshold has {len(scored):,} labelled answers with a number as score, "
-            f"people passed {classes[True]:,}; expected at least {_FEWEST_TO_CHOOSE}, of both classes"
+            f"people passed {classes[True]:,}. Expected at least {_FEWEST_TO_CHOOSE}, of both classes"
         )
     sums: dict[float, dict[bool, float]] = defaultdict(lambda: {True: 0.0, False: 0.0})
     for row in scored:

@@ -48,13 +48,13 @@ def next_labels(
     labelled = [answer for answer in answers if answer.person is not None]
     sizes = _sizes(waiting, labelled, threshold)
     probabilities = _probabilities(sizes, count)
-    # 56 bits, as a number from 0 to 1
-    at = int.from_bytes(_digest_of(f"start\0{seed}")[:7], "big") / (1 << 56)
+    # 56 bits of the digest, as a number from 0 to 1
+    start = int.from_bytes(_digest_of(f"start\0{seed}")[:7], "big") / (1 << 56)
     picks: list[Pick] = []
     reached = 0.0
     for answer, probability in zip(waiting, probabilities, strict=True):
         reached += probability
-        if reached > at + len(picks):
+        if reached > start + len(picks):
             picks.append(Pick(answer, probability))
     return picks
 
@@ -66,11 +66,11 @@ def _digest_of(text: str) -> bytes:
 def _sizes(
     waiting: Sequence[JudgedAnswer], labelled: Sequence[JudgedAnswer], threshold: float | None
 ) -> list[float]:
-    both = Counter((row.passed, row.person) for row in labelled)
+    verdicts = Counter((row.passed, row.person) for row in labelled)
     deviation = {}
     for verdict in (True, False):
-        passed = both[verdict, True] + _PSEUDO
-        failed = both[verdict, False] + _PSEUDO
+        passed = verdicts[verdict, True] + _PSEUDO
+        failed = verdicts[verdict, False] + _PSEUDO
         deviation[verdict] = math.sqrt(passed * failed) / (passed + failed)
     groups: Counter[tuple[str, str]] = Counter()
     for row in labelled:

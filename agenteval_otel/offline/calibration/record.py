@@ -171,7 +171,7 @@ def load_records(path: str | os.PathLike[str], *, missing_ok: bool = False) -> C
         if missing_ok:
             return CalibrationRecords(path=name)
         raise ConfigurationError(
-            "there is no such file; `agenteval-otel calibrate` writes it", path=name
+            "there is no such file. `agenteval-otel calibrate` writes it", path=name
         ) from None
     except OSError as error:
         raise ConfigurationError(f"cannot be read: {error.strerror}", path=name) from None
@@ -183,7 +183,7 @@ def load_records(path: str | os.PathLike[str], *, missing_ok: bool = False) -> C
         )
     if data.get("format") != FORMAT:
         raise ConfigurationError(
-            f"format {str(data.get('format'))[:20]}; this version reads {FORMAT}", path=name
+            f"format {str(data.get('format'))[:20]}, but this version reads {FORMAT}", path=name
         )
     records = []
     for position, fields in enumerate(data["records"]):

@@ -94,8 +94,8 @@ def rate_shift(labelled: UnitMean | None, judged: UnitMean | None) -> LabelShift
         return None
     of_labelled = labelled.estimate()
     of_judged = judged.estimate()
-    numbers = (of_labelled.effective, of_judged.effective)
-    if not _is_beyond_chance((of_labelled, of_judged), numbers, tests=1):
+    sizes = (of_labelled.effective, of_judged.effective)
+    if not _is_beyond_chance((of_labelled, of_judged), sizes, tests=1):
         return None
     return LabelShift(of_labelled, of_judged)
 
@@ -141,8 +141,8 @@ def _matters(shares: Shares, *, tests: int) -> bool:
     if abs(labelled.mean - others.mean) < _LEAST_DIFFERENCE:
         return False
     # All answers of a unit are of one release and one time: there are as many as there are units.
-    numbers = labelled.kish_units, others.kish_units
-    return _is_beyond_chance((labelled.estimate(), others.estimate()), numbers, tests=tests)
+    sizes = (labelled.kish_units, others.kish_units)
+    return _is_beyond_chance((labelled.estimate(), others.estimate()), sizes, tests=tests)
 
 
 def _by_size(shift: ReleaseShift) -> tuple[float, bool]:
@@ -152,18 +152,20 @@ def _by_size(shift: ReleaseShift) -> tuple[float, bool]:
 
 
 def _is_beyond_chance(
-    shares: tuple[Estimate, Estimate], numbers: tuple[float, float], *, tests: int
+    shares: tuple[Estimate, Estimate], sizes: tuple[float, float], *, tests: int
 ) -> bool:
     """Tell whether two shares differ at the level, corrected for the number of tests.
+
+    `sizes` are the effective numbers of answers, or of units, behind each share.
 
     Two standard errors have to say so. That of equal shares is too small where few answers have a
     rare property, and that of the intervals where all of few have a frequent one.
     """
-    if min(numbers) < FEWEST:
+    if min(sizes) < FEWEST:
         return False
     labelled, others = shares
-    together = (numbers[0] * labelled.mean + numbers[1] * others.mean) / sum(numbers)
-    of_equal = math.sqrt(together * (1 - together) * (1 / numbers[0] + 1 / numbers[1]))
+    pooled = (sizes[0] * labelled.mean + sizes[1] * others.mean) / sum(sizes)
+    of_equal = math.sqrt(pooled * (1 - pooled) * (1 / sizes[0] + 1 / sizes[1]))
     of_intervals = math.hypot(*((share.high - share.low) / (2 * Z95) for share in shares))
     limit = NormalDist().inv_cdf(1 - _LEVEL / (2 * tests))
     return abs(labelled.mean - others.mean) > limit * max(of_equal, of_intervals)

@@ -249,7 +249,7 @@ class ComparedSource:
         try:
             return place_of(self.location)
         except StorageError as error:
-            wrong = f"{error}; `agenteval-otel evaluate --results FILE` writes such a file"
+            wrong = f"{error}. `agenteval-otel evaluate --results FILE` writes such a file"
             raise ConfigurationError(wrong) from None
 
 
@@ -273,11 +273,11 @@ def arms_of(
     for value in wanted:
         if value not in arms:
             raise ConfigurationError(
-                f"no answer has {label}={value}; there are: {known_values}", path="--by"
+                f"no answer has {label}={value}. There are: {known_values}", path="--by"
             )
     if not wanted and len(arms) != 2:
         raise ConfigurationError(
-            f"expected two values of {label}, found {len(arms)}: {known_values}; --by {label}=A,B names two",
+            f"expected two values of {label}, found {len(arms)}: {known_values}. --by {label}=A,B names two",
             path="--by",
         )
 

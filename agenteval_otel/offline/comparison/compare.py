@@ -53,16 +53,19 @@ class CriterionComparison(NamedTuple):
     """Holds what is known of one criterion.
 
     Attributes:
-        a: Its mean, or pass rate, on either side.
+        a: Its mean, or pass rate, on side A.
+        b: The same on side B.
         difference: B minus A, with its 95 % interval, which is not corrected for the number of
             criteria.
-        p: Two-sided p-value. `corrected` is after Holm, over all criteria.
+        p: Two-sided p-value.
+        corrected: The p-value after Holm, over all criteria.
         outcome: A drop or a gain where `corrected` is at most 0.05.
         detectable: The difference that such a comparison finds with a power of 80 %.
         needed: How many more answers a side are needed to find the difference `Options.detect`. 0
             where none are.
         pairs: How many inputs were matched. None where the sides are compared as two samples.
-        lower: How many of them score lower in B, and `higher`.
+        lower: How many of the matched inputs score lower in B.
+        higher: How many of them score higher in B.
     """
 
     name: str
@@ -96,6 +99,12 @@ class Balance(NamedTuple):
     """Tells whether the units of an experiment are split as planned.
 
     A mismatch makes every comparison doubtful.
+
+    Attributes:
+        a: How many units are in A, as their weights say.
+        b: How many are in B.
+        share: The share of the units that should be in B, 0 to 1.
+        p: Probability of a split that is at least as uneven by chance.
     """
 
     a: float
@@ -215,8 +224,10 @@ class _Side:
     """Holds the answers of one side.
 
     Attributes:
+        versions: The versions of the evaluators of each criterion.
+        failed: How many answers the evaluator of each criterion failed on.
         scored: How many answers have a figure of each criterion.
-        by_key: The numbers of the answers to each input.
+        by_key: The numbers of the answers to each input. A number is a position in `answers`.
     """
 
     def __init__(self, answers: Sequence[Answer], options: Options) -> None:
@@ -253,7 +264,14 @@ class _Side:
     def responses(self, key: str) -> set[str | None]:
         """Return the answers to an input. None stands for those that are not stored."""
         contents = [self.answers[number].content for number in self.by_key[key]]
-        return {None if content is None else content[1] for content in contents}
+        responses: set[str | None] = set()
+        for content in contents:
+            if content is None:
+                responses.add(None)
+            else:
+                _, response = content
+                responses.add(response)
+        return responses
 
     def gathered(self, criteria: Iterable[str]) -> GatheredScores:
         """Return the figures of these criteria by conversation, trace or answer."""
@@ -306,16 +324,18 @@ class _Comparing:
         balance = self._balance() if self._options.share is not None else None
         regressions = self._regressions(criteria)
         notes = [*self._notes(balance), *_unknown_notes(criteria)]
+        name_a, name_b = self._names
         return Comparison(
-            *self._names,
-            len(self._a.answers),
-            len(self._b.answers),
-            self._options,
-            criteria,
-            tuple(regressions),
-            tuple(notes),
-            self._changes(),
-            balance,
+            name_a=name_a,
+            name_b=name_b,
+            count_a=len(self._a.answers),
+            count_b=len(self._b.answers),
+            options=self._options,
+            criteria=criteria,
+            regressions=tuple(regressions),
+            notes=tuple(notes),
+            changed=self._changes(),
+            balance=balance,
         )
 
     def _finished(
@@ -341,7 +361,7 @@ class _Comparing:
         if self._options.pairs is not None:
             if self._options.pairs and not self._matched:
                 raise EvaluationError(
-                    "no input of one side is in the other, so nothing can be paired; inputs are recognised by "
+                    "no input of one side is in the other, so nothing can be paired. Inputs are recognised by "
                     "metadata.id, else by prompt, history and ground truth, where they are stored"
                 )
             return self._options.pairs
@@ -350,7 +370,6 @@ class _Comparing:
         return not is_live and fewest > 0 and len(self._matched) >= _MATCHED * fewest
 
     # --- as two samples
-    # -----------------------------------------------------------------------------------------------
     def _unpaired_rows(self) -> Iterator[CriterionComparison]:
         of_a = self._a.gathered(self._criteria)
         of_b = self._b.gathered(self._criteria)
@@ -372,7 +391,6 @@ class _Comparing:
             yield _row(name, mean_a.estimate(), mean_b.estimate(), difference, p)
 
     # --- in pairs
-    # -----------------------------------------------------------------------------------------------------
     def _paired_rows(self) -> Iterator[CriterionComparison]:
         gaps = GatheredScores(self._criteria)
         of_a = GatheredScores(self._criteria)
@@ -387,11 +405,11 @@ class _Comparing:
                 if before is None or after is None:
                     continue
                 # nested choices: the smaller probability is that of the pair
-                weight = max(before[1], after[1])
-                gap = after[0] - before[0]
+                weight = max(before.weight, after.weight)
+                gap = after.figure - before.figure
                 gaps.add(gap, weight, cluster, group=name)
-                of_a.add(before[0], weight, cluster, group=name)
-                of_b.add(after[0], weight, cluster, group=name)
+                of_a.add(before.figure, weight, cluster, group=name)
+                of_b.add(after.figure, weight, cluster, group=name)
                 lower[name] += gap < 0
                 higher[name] += gap > 0
         of_gaps = gaps.means()
@@ -417,7 +435,6 @@ class _Comparing:
         return self._a.answers[first].cluster or f"\0{key}"
 
     # --- beside the criteria
-    # ------------------------------------------------------------------------------------------
     def _balance(self) -> Balance:
         share = self._options.share or 0.0
         of_a = _unit_weights(self._a)
@@ -479,10 +496,12 @@ class _Comparing:
             of_b = self._b.by_key[key]
             before = _mean_of(self._a, of_a, item.name)
             after = _mean_of(self._b, of_b, item.name)
-            if before is not None and after is not None and after[0] < before[0]:
+            if before is None or after is None:
+                continue
+            if after.figure < before.figure:
                 a = _lowest(self._a, of_a, item.name)
                 b = _lowest(self._b, of_b, item.name)
-                yield Regression(item.name, before[0], after[0], a, b)
+                yield Regression(item.name, before.figure, after.figure, a, b)
 
     def _below_mean_of_a(self, item: CriterionComparison) -> Iterator[Regression]:
         for number, answer in enumerate(self._b.answers):
@@ -500,7 +519,7 @@ class _Comparing:
             if name in self._changed:
                 of_sides = [", ".join(sorted(side.versions[name])) for side in self._sides]
                 versions = " and ".join(of_sides)
-                yield f"{name}: the evaluators differ ({versions}); score both sides with the same one to compare them"
+                yield f"{name}: the evaluators differ ({versions}). Score both sides with the same one to compare them"
         for side, other, name in (
             (self._a, self._b, self._names[0]),
             (self._b, self._a, self._names[1]),
@@ -521,7 +540,7 @@ class _Comparing:
             error = math.sqrt(pooled * (1 - pooled) * (1 / totals[0] + 1 / totals[1]))
             if error and abs(shares[1] - shares[0]) > _FAILURES_DIFFER * error:
                 yield (
-                    f"{name}: {shares[0]:.1%} and {shares[1]:.1%} of the evaluations failed; failures are in no mean, "
+                    f"{name}: {shares[0]:.1%} and {shares[1]:.1%} of the evaluations failed. Failures are in no mean, "
                     "so the difference may be one of what could be scored"
                 )
 
@@ -529,7 +548,7 @@ class _Comparing:
 def _notes_of_pairing(side: _Side, name: str) -> Iterator[str]:
     doubled = sum(len(numbers) > 1 for numbers in side.by_key.values())
     if doubled:
-        yield f"{name}: {doubled:,} inputs are there more than once; their scores are averaged"
+        yield f"{name}: {doubled:,} inputs are there more than once, and their scores are averaged"
     without = sum(answer.key is None for answer in side.answers)
     if without:
         yield f"{name}: {without:,} answers are left out: nothing of their input is stored"
@@ -565,24 +584,42 @@ def _not_preferred(estimate: Estimate) -> int:
 def _row(
     name: str, a: Estimate, b: Estimate, difference: Difference, p: float
 ) -> CriterionComparison:
-    return CriterionComparison(name, a, b, difference, p, p, "not significant", 1.0, 0)
+    """Return a comparison that is not corrected yet. `_Comparing._finished` completes it."""
+    return CriterionComparison(
+        name,
+        a,
+        b,
+        difference,
+        p,
+        corrected=p,
+        outcome="not significant",
+        detectable=1.0,
+        needed=0,
+    )
 
 
-def _mean_of(side: _Side, numbers: Sequence[int], name: str) -> tuple[float, float] | None:
+class _InputMean(NamedTuple):
+    """Holds the mean figure of the answers to one input, and their mean weight."""
+
+    figure: float
+    weight: float
+
+
+def _mean_of(side: _Side, numbers: Sequence[int], name: str) -> _InputMean | None:
     """Return the mean of the answers to one input, and its weight.
 
     None without answers with a figure.
     """
-    values: list[tuple[float, float]] = []
+    values: list[_InputMean] = []
     for number in numbers:
         figure = side.figure(number, name)
         if figure is not None:
-            values.append((figure, side.answers[number].scores[name].weight))
+            values.append(_InputMean(figure, side.answers[number].scores[name].weight))
     if len(values) < 2:
         return values[0] if values else None
     total = math.fsum(weight for _, weight in values)
     mean = math.fsum(figure * weight for figure, weight in values) / total
-    return mean, total / len(values)
+    return _InputMean(mean, total / len(values))
 
 
 def _lowest(side: _Side, numbers: Sequence[int], name: str) -> Answer:

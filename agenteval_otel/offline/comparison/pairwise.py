@@ -137,7 +137,7 @@ def notes_of(preferences: Preferences, judge: Judge) -> list[str]:
     if preferences.by_place:
         notes.append(
             f"{PREFERRED}: of {preferences.by_place:,} of {judged:,} pairs the judge preferred whichever stood at one "
-            "place; these are ties"
+            "place. These are ties"
         )
     if preferences.failed:
         notes.append(

@@ -325,7 +325,7 @@ def _legend(comparison: Comparison, *, with_size: bool) -> str:
     figures = "Pass rates" if options.pass_rate else "Mean scores"
     text = (
         f"{figures} weighted by 1 / probability, {how}, by conversation. "
-        f"p holds {test}, and is corrected for {count_of(claims, 'criterion', 'criteria')} (Holm); a "
+        f"p holds {test}, and is corrected for {count_of(claims, 'criterion', 'criteria')} (Holm). A "
         "drop or a gain is significant at p <= 0.05. Intervals are not corrected."
     )
     if not with_size:
@@ -335,6 +335,6 @@ def _legend(comparison: Comparison, *, with_size: bool) -> str:
         sides += [item.a, item.b]
     notes = "".join(f" {word}: {meaning}." for word, meaning in interval_notes(sides))
     return (
-        f"{text} detectable: the drop that is detected with a power of 80 %; needed: how many more answers a side "
+        f"{text} detectable: the drop that is detected with a power of 80 %. needed: how many more answers a side "
         f"detect one of {options.detect:g}.{notes}"
     )

@@ -146,7 +146,7 @@ class Backend:
             self._say(f"{_shown(since_ns)} to {_shown(until_ns)}: {error}")
             self._lost += 1
             if self._lost == _MOST_LOST:
-                raise StorageError(f"{error}; start the same command again to go on") from None
+                raise StorageError(f"{error}. Start the same command again to go on") from None
             return set(wanted)
         new = {trace_id: trace for trace_id, trace in traces.items() if trace_id not in self._seen}
         self._seen |= new.keys()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.otlp.body import LOGS, TRACES, OtlpMessages
 from agenteval_otel.capture.otlp.files import requests_in
@@ -29,13 +29,22 @@ _COMMIT_ROWS: Final = 2_000
 _NAMED_LINES: Final = 5
 _SAY_EVERY_S: Final = 10.0
 _BROKEN: Final = "broken lines"
-Parts = tuple[list[ReadSpan], list[tuple[int, ReadEvent]]]
-"""What a request has of a trace: spans, and events that came as log records, by their span."""
 _SPAN_FIELDS: Final = [field.name for field in fields(ReadSpan)]
 _EVENT_FIELDS: Final = [field.name for field in fields(ReadEvent)]
 _SPAN: Final = attrgetter(*_SPAN_FIELDS)
 _EVENT: Final = attrgetter(*_EVENT_FIELDS)
 _EVENTS_AT: Final = _SPAN_FIELDS.index("events")
+
+
+class _TraceParts(NamedTuple):
+    """Holds what a request has of a trace.
+
+    Attributes:
+        events: Events that came as log records, each with the id of its span.
+    """
+
+    spans: list[ReadSpan]
+    events: list[tuple[int, ReadEvent]]
 
 
 class OtlpFiles:
@@ -88,7 +97,7 @@ class OtlpFiles:
     def answers(self) -> Iterator[RecordedAnswer]:
         self._collect()
         query = self._database.execute
-        [(self._traces,)] = query("SELECT count(DISTINCT trace) FROM parts")
+        (self._traces,) = query("SELECT count(DISTINCT trace) FROM parts").fetchone()
         by_time = "SELECT trace FROM parts GROUP BY trace ORDER BY min(number)"
         of_trace = "SELECT data FROM parts WHERE trace = ? ORDER BY number"
         for done, (trace,) in enumerate(query(by_time)):
@@ -101,10 +110,10 @@ class OtlpFiles:
         spans: dict[int, ReadSpan] = {}
         events: dict[int, list[ReadEvent]] = {}
         for (data,) in rows:
-            read, logged = _unpacked(data)
+            parts = _unpacked(data)
             # a client that tried again may have sent one twice
-            spans |= {span.span_id: span for span in read}
-            for span_id, event in logged:
+            spans |= {span.span_id: span for span in parts.spans}
+            for span_id, event in parts.events:
                 events.setdefault(span_id, []).append(event)
             if len(spans) + len(events) > _MAX_SPANS:
                 self.counts["traces with too many spans, cut"] += 1
@@ -156,20 +165,19 @@ class OtlpFiles:
             self._say(f"reading {name}: {percentage:.0f} %")
 
 
-def _packed(parts: Parts) -> str:
-    spans, logged = parts
-    values_of_spans = list(map(_SPAN, spans))
-    return json.dumps([values_of_spans, logged], default=_EVENT)
+def _packed(parts: _TraceParts) -> str:
+    values_of_spans = list(map(_SPAN, parts.spans))
+    return json.dumps([values_of_spans, parts.events], default=_EVENT)
 
 
-def _unpacked(text: str) -> Parts:
-    values_of_spans, values_of_logged = json.loads(text)
+def _unpacked(text: str) -> _TraceParts:
+    values_of_spans, values_of_events = json.loads(text)
     spans: list[ReadSpan] = []
     for values in values_of_spans:
         values[_EVENTS_AT] = [ReadEvent(*event) for event in values[_EVENTS_AT]]
         spans.append(ReadSpan(*values))
-    logged = [(span_id, ReadEvent(*event)) for span_id, event in values_of_logged]
-    return spans, logged
+    events = [(span_id, ReadEvent(*event)) for span_id, event in values_of_events]
+    return _TraceParts(spans, events)
 
 
 def _read_json(kind: int, value: Any) -> list[ReadSpan] | None:
@@ -185,17 +193,17 @@ def _read_json(kind: int, value: Any) -> list[ReadSpan] | None:
         return None
 
 
-def _of_spans(spans: Iterable[ReadSpan]) -> Mapping[int, Parts]:
-    parts: dict[int, Parts] = {}
+def _of_spans(spans: Iterable[ReadSpan]) -> Mapping[int, _TraceParts]:
+    parts: dict[int, _TraceParts] = {}
     for span in spans:
         if span.trace_id and span.span_id:
-            spans_of_trace, _ = parts.setdefault(span.trace_id, ([], []))
-            spans_of_trace.append(span)
+            of_trace = parts.setdefault(span.trace_id, _TraceParts([], []))
+            of_trace.spans.append(span)
     return parts
 
 
-def _of_logs(request: Any) -> Mapping[int, Parts]:
-    parts: dict[int, Parts] = {}
+def _of_logs(request: Any) -> Mapping[int, _TraceParts]:
+    parts: dict[int, _TraceParts] = {}
     for resource in request.resource_logs:
         for scope in resource.scope_logs:
             for record in scope.log_records:
@@ -203,6 +211,6 @@ def _of_logs(request: Any) -> Mapping[int, Parts]:
                     trace_id = int.from_bytes(record.trace_id, "big")
                     span_id = int.from_bytes(record.span_id, "big")
                     event = event_of_log(record)
-                    _, events_of_trace = parts.setdefault(trace_id, ([], []))
-                    events_of_trace.append((span_id, event))
+                    of_trace = parts.setdefault(trace_id, _TraceParts([], []))
+                    of_trace.events.append((span_id, event))
     return parts

@@ -108,7 +108,7 @@ class Replay:
         self.failing = 0
         self.unselected = 0
         self.undelivered = 0
-        self._unsent = 0
+        self._unsent = 0  # emitted, and not yet known to be delivered
         self._flush_s = _FLUSH_S
 
     async def run(self) -> None:
@@ -156,8 +156,8 @@ class Replay:
         # those of answers under way are added here: the next chunk is read meanwhile
         keys = self._results.keys
         chars = 0
-        left = _CHUNK if self._limit is None else min(_CHUNK, self._limit - len(keys))
-        while len(chunk) < left and chars < _CHUNK_CHARS:
+        most = _CHUNK if self._limit is None else min(_CHUNK, self._limit - len(keys))
+        while len(chunk) < most and chars < _CHUNK_CHARS:
             answer = next(answers, None)
             if answer is None:
                 break
@@ -226,7 +226,10 @@ class Replay:
         return copy_with(redacted, changes)
 
     def _keeps_input(self, result: AggregatedEvaluationResult) -> bool:
-        """Tell whether the input goes anywhere. Redacting it takes longer than some evaluators."""
+        """Tell whether the input is emitted or written to the dataset.
+
+        If it is not, it is not redacted: redacting takes longer than some evaluators.
+        """
         return self._emits_content or (self._results.has_dataset and is_failing(result))
 
     def _run_of(self, agent: str | None) -> OfflineRun:

@@ -24,7 +24,7 @@ def files_of(plan: MonitoringPlan, *, queries: str = "recorded") -> GeneratedFil
     them.
     """
     if queries not in ("recorded", "raw"):
-        raise ConfigurationError(f"is {queries!r}; known: recorded, raw", path="--queries")
+        raise ConfigurationError(f"is {queries!r}. Known: recorded, raw", path="--queries")
     try:
         from agenteval_otel.provisioning.grafana.dashboards import files_of as dashboards_of
     except ModuleNotFoundError as error:

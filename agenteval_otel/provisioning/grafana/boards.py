@@ -156,12 +156,16 @@ class Board:
             f"{name} : {self.plan.duration(value, at_least_s=2.0)}"
             for name, value in seconds.items()
         )
-        values = ",".join(scaled if self.is_raw else seconds)
+        if self.is_raw:
+            values = ",".join(scaled)
+            shown = self.plan.duration(3_600.0, at_least_s=2.0)
+        else:
+            values = ",".join(seconds)
+            shown = "1h"
         window = builders.CustomVariable("window").label("Window").values(values)
         window.description(
             "Each rate and mean is of the answers that were evaluated in this time before it."
         )
-        shown = "1h" if not self.is_raw else self.plan.duration(3_600.0, at_least_s=2.0)
         self._dashboard.with_variable(
             window.current(models.VariableOption(selected=True, text="1h", value=shown))
         )
@@ -352,7 +356,9 @@ class Board:
             panel.with_target(
                 _metrics(PanelQuery(column.query), letter).instant().format(PromQueryFormat.TABLE)
             )
-            names[f"Value #{letter}" if len(columns) > 1 else "Value"] = column.heading
+            # Grafana's own name of the column
+            value_name = f"Value #{letter}" if len(columns) > 1 else "Value"
+            names[value_name] = column.heading
             looks: dict[str, Any] = {"unit": column.unit} if column.unit != "percentunit" else {}
             if column.unit == "short":
                 looks["decimals"] = 0
@@ -364,7 +370,8 @@ class Board:
             if looks:
                 _override(panel, column.heading, looks)
         if link:
-            _override(panel, [*keys.values()][-1], {"links": [{"title": "Details", "url": link}]})
+            last_heading = list(keys.values())[-1]
+            _override(panel, last_heading, {"links": [{"title": "Details", "url": link}]})
         order = {name: at for at, name in enumerate(names)}
         panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
         organized = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names}

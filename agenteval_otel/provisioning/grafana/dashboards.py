@@ -71,9 +71,9 @@ _REASON = label_name(semconv.REASON_CODE)
 _ERROR = label_name(semconv.ERROR_TYPE)
 _IN_WINDOW = " Each point is of the answers evaluated in the $window before it."
 _BAND = (
-    f"{_IN_WINDOW} The band is the 95 percent interval, by conversation. The bars count the {COUNT} behind it; few: "
-    f"wide band; of fewer than {FEWEST_UNITS} conversations or traces, or {FEWEST_BASELINE} answers that sampling did "
-    "not prefer: none."
+    f"{_IN_WINDOW} The band is the 95 percent interval, by conversation. The bars count the {COUNT} behind it. "
+    f"Few of them make a wide band. Fewer than {FEWEST_UNITS} conversations or traces, or {FEWEST_BASELINE} answers "
+    "that sampling did not prefer, make none."
 )
 _COUNTED = f" The column `{COUNT}` says how many stand behind a row."
 _LOW = 0.1
@@ -122,7 +122,7 @@ def _overview(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
 
 def _at_a_glance(board: Board) -> None:
     breaches = PanelQuery(f"sum(max by ({AGENT}, {CRITERION}) ({_breach()}))", "breaches")
-    text = "Objectives in breach now, as a process detected them; the answers behind each: the table below."
+    text = "Objectives in breach now, as a process detected them. The table below shows the answers behind each."
     board.value("Breaches", text, "short", breaches, steps=_BREACHES, width=4, height=4)
     calls = PanelQuery(promql.increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE), "responses")
     text = "Calls of monitored handlers in the time shown."
@@ -160,7 +160,7 @@ def _which(board: Board) -> str:
         return ""
     if board.is_raw or not board.plan.is_calibrated:
         return " As the judges say: not corrected for their errors."
-    return " `pass rate` is as the judges say; `corrected` is without their errors, where a calibration record exists."
+    return " `pass rate` is as the judges say. `corrected` is without their errors, where a calibration record exists."
 
 
 def _corrected(board: Board, rows: Sequence[str]) -> list[Column]:
@@ -189,8 +189,8 @@ def _over_time(board: Board) -> None:
     failed = promql.verdict_count(OF_AGENT, EACH, rows, label=semconv.LABEL_FAIL)
     results = promql.increase(semconv.METRIC_RESULTS, OF_AGENT, EACH, rows)
     for title, text, expression in (
-        ("Failing results", "Results that fail; unweighted.", failed),
-        ("Results", "Results with a score or a label; unweighted.", results),
+        ("Failing results", "Results that fail, unweighted.", failed),
+        ("Results", "Results with a score or a label, unweighted.", results),
     ):
         board.graph(
             title, text, "short", PanelQuery(expression, _LEGEND), stacked=True, sparse=True
@@ -222,12 +222,12 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
         board.choose_dimension(_variable(attribute), label_name(attribute), OF_CRITERION)
     board.choose_events()
     board.row("$criterion over time")
-    text = f"Share of answers that pass; the dashed line is the objective.{_BAND}{WEIGHTED}"
+    text = f"Share of answers that pass. The dashed line is the objective.{_BAND}{WEIGHTED}"
     recorded = _recorded("pass_rate", "objective", "pass rate", "answers")
     lines = _pass_rate_math() if is_raw else recorded
     board.graph("Pass rate of $agent", text, "percentunit", *lines, width=24, for_each="agent")
-    line = "the dashed line is the threshold of its alert"
-    text = f"Mean score, from 0, worst, to 1, best; {line}.{_BAND}{WEIGHTED}"
+    line = "The dashed line is the threshold of its alert"
+    text = f"Mean score, from 0, worst, to 1, best. {line}.{_BAND}{WEIGHTED}"
     recorded = _recorded("mean_score", "threshold", "mean", "scored")
     lines = _mean_math() if is_raw else recorded
     board.graph("Mean score of $agent", text, "percentunit", *lines, width=24, for_each="agent")
@@ -398,11 +398,11 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
     board.row("Scores and their traces")
     by_bucket = f"sum by (le) (increase({_SCORE}_bucket{{{matchers}}}[{EACH}]))"
     buckets = PanelQuery(by_bucket, "{{le}}")
-    text = "How many answers had which score; unweighted. Points are exemplars: a click on one leads to its trace."
+    text = "How many answers had which score, unweighted. Points are exemplars: a click on one leads to its trace."
     board.distribution("Distribution of scores", text, "percentunit", buckets)
     lowest = PanelQuery(quantile(semconv.METRIC_SCORE, _LOW, matchers=matchers), "lowest tenth")
     text = (
-        "A tenth of the evaluated answers score at or below the line; unweighted: where bad answers are sampled more "
+        "A tenth of the evaluated answers score at or below the line, unweighted. Where bad answers are sampled more "
         "often, fewer of all answers do. "
         "The lowest points are the worst traces: a click opens one."
     )
@@ -413,7 +413,7 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
         promql.increase(semconv.METRIC_RESULTS, matchers, EACH, (LABEL,)), f"{{{{{LABEL}}}}}"
     )
     board.graph(
-        "Results", "Results by label; unweighted.", "short", counts, stacked=True, sparse=True
+        "Results", "Results by label, unweighted.", "short", counts, stacked=True, sparse=True
     )
     reasons = f"sum by ({_REASON}) (count_over_time({_failing(*chosen)} [$__auto]))"
     worst = "results that fail, or without a label lie in the lower half of the scale"
@@ -423,7 +423,7 @@ def _scores(board: Board, plan: MonitoringPlan) -> None:
         PanelQuery(reasons, f"{{{{{_REASON}}}}}"),
     )
     text = (
-        f"Events of {worst}, the newest first by the time of the evaluation; the line says when the "
+        f"Events of {worst}, the newest first by the time of the evaluation. The line says when the "
         "answer was given. Opened, each leads to its trace."
     )
     board.events_list(
@@ -437,7 +437,7 @@ def _failures(board: Board, *, calls_model: bool) -> None:
     errors = PanelQuery(
         promql.increase(semconv.METRIC_ERRORS, matchers, EACH, (_ERROR,)), f"{{{{{_ERROR}}}}}"
     )
-    text = "Evaluations that broke, by error; they are no scores and count in no rate above. Empty is good."
+    text = "Evaluations that broke, by error. They are no scores and count in no rate above. Empty is good."
     board.graph("Errors of the evaluator", text, "short", errors, stacked=True, sparse=True)
     broken = PanelQuery(events(f'{_ERROR}!=""', _WITH_BOTH_TIMES))
     board.events_list("Events of these errors", "Evaluations that broke. Empty is good.", broken)

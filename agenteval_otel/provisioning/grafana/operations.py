@@ -214,7 +214,7 @@ def _judge_health(board: Board) -> None:
         (
             "Drift of scores",
             "Population stability index of the last scores to the reference. Below 0.1 is no change "
-            "that matters; many changes of the answers look the same: see the canaries.",
+            "that matters. Many changes of the answers look the same: see the canaries.",
             "none",
             _latest(semconv.METRIC_JUDGE_DRIFT, *of_judge),
         ),

@@ -42,13 +42,11 @@ def criterion_text(planned: PlannedCriterion) -> str:
 def _scale(planned: PlannedCriterion) -> str:
     criterion = planned.criterion
     if criterion.minimum is not None and criterion.maximum is not None:
-        return f"Scored from {criterion.minimum:g}, worst, to {criterion.maximum:g}, best; shown from 0 to 1."
+        return f"Scored from {criterion.minimum:g}, worst, to {criterion.maximum:g}, best, and shown from 0 to 1."
     if criterion.scale == "likert5":
-        return "Scored from 1 to 5, 5 is best; shown from 0 to 1."
+        return "Scored from 1 to 5, 5 is best, and shown from 0 to 1."
     if criterion.scale == "numeric":
-        return "Scored by a number, more is better; shown from 0 to 1."
-    return (
-        "Passes or fails."
-        if criterion.scale in BOOLEAN_SCALES
-        else f"Scored on the scale {criterion.scale}."
-    )
+        return "Scored by a number, more is better, and shown from 0 to 1."
+    if criterion.scale in BOOLEAN_SCALES:
+        return "Passes or fails."
+    return f"Scored on the scale {criterion.scale}."

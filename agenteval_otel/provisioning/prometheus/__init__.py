@@ -66,9 +66,9 @@ def files_of(
         "rules/agenteval-recording.yaml": (recording, "Input of the alerts and the dashboards."),
         "rules/agenteval-dashboards.yaml": (
             dashboards,
-            "Further input of the dashboards; no alert needs it.",
+            "Further input of the dashboards, which no alert needs.",
         ),
-        "rules/agenteval-alerts.yaml": (alerting, "Alerts; what each means: docs/alerts.md."),
+        "rules/agenteval-alerts.yaml": (alerting, "Alerts. docs/alerts.md says what each means."),
     }
     if plan.time_scale == 1.0:
         slow = [alert for alert in alerts if alert.step_s == STEP_S]

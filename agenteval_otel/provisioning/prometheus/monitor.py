@@ -150,7 +150,7 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
     )
     description = (
         f"The agent {_THE_AGENT} answers, and no answer has got a score for three minutes or longer, where "
-        f"at least {_EXPECTED} were to be expected; or none in a day. Their quality is unknown, and no "
+        f"at least {_EXPECTED} were to be expected, or none in a day. Their quality is unknown, and no "
         "alert about quality can fire."
     )
     yield Alert(
@@ -167,11 +167,8 @@ def _blind(plan: MonitoringPlan) -> Iterator[Alert]:
 
 
 @registered
-def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
-    """Yield the alerts for metrics that do not arrive.
-
-    They are for a service whose metrics end, and a Collector that Prometheus cannot scrape.
-    """
+def _service_silent(plan: MonitoringPlan) -> Iterator[Alert]:
+    """Yield the alert for a service whose metrics end."""
     name = "AgentevalServiceSilent"
     series = names.METRIC_RESPONSES.prometheus_name
     before = f"group {by(SERVICE)} (present_over_time({series}[{window(plan, '1d')}]))"
@@ -201,15 +198,20 @@ def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
         description=description,
         scenarios=scenarios,
     )
+
+
+@registered
+def _collector_down(plan: MonitoringPlan) -> Iterator[Alert]:
+    """Yield the alert for a Collector that Prometheus cannot scrape."""
     name = "AgentevalCollectorDown"
     unreachable = Series("up", {}, f"1x{STEPS - 3} 0x2")
     of_another_job = Series("up", {}, f"0x{STEPS}")
-    collector_scenarios = (
+    scenarios = (
         scenario(SCRAPE_JOB, name, unreachable),
         scenario("another job", "", of_another_job),
     )
     description = (
-        "Metrics of every service behind the Collector {{ $labels.instance }} are missing; alerts about "
+        "Metrics of every service behind the Collector {{ $labels.instance }} are missing. Alerts about "
         "them cannot fire."
     )
     yield Alert(
@@ -220,7 +222,7 @@ def _silent(plan: MonitoringPlan) -> Iterator[Alert]:
         step_s=QUICK_STEP_S,
         summary="Prometheus cannot scrape the Collector {{ $labels.instance }}",
         description=description,
-        scenarios=collector_scenarios,
+        scenarios=scenarios,
     )
 
 
@@ -461,9 +463,9 @@ def _judge_drifted(plan: MonitoringPlan) -> Iterator[Alert]:
     )
     description = (
         f"Too many of the last comparisons of the check {_THE_CHECK} disagree with the judge {_THE_JUDGE} "
-        f"on the criterion {_THE_CRITERION} to be chance (canary: known answers; repeat, position: its own "
-        "answer; people: feedback), or its scores are spread differently (drift). Its scores are marked "
-        "untrusted until it agrees again; do not decide by them."
+        f"on the criterion {_THE_CRITERION} to be chance (canary: known answers, repeat and position: its "
+        "own answer, people: feedback), or its scores are spread differently (drift). Its scores are marked "
+        "untrusted until it agrees again. Do not decide by them."
     )
     yield Alert(
         name=name,

@@ -79,7 +79,8 @@ def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
             breached += f"\nor {summed_breach(plan)}"
         rules[recorded(_BREACH)] = f"max {by(GROUP)} ({breached})"
     for name, words in _ALERTED.items():
-        if (name in _QUICK) == quick:
+        is_quick = name in _QUICK
+        if is_quick == quick:
             wanted = [recorded(word, name) for word in words]
             rules |= _with_inputs(wanted, _estimates(plan, name, "agenteval", GROUP))
     if quick:
@@ -201,8 +202,12 @@ _FACTOR: Final = 3.0  # how many times the failures that the objective allows
 # Upper bound of the limit, from the allowed share (0) to everything (1): where many answers may
 # fail, the factor alone would ask for more failures than there are answers.
 _TOWARDS_ALL: Final = 0.2
-_BURN_WINDOWS: Final = "1d", "2h"
-_LEAST: Final = 100, 20  # verdicts in the long window, and in the short one
+_LONG: Final = "1d"
+_SHORT: Final = "2h"
+_LEAST_LONG: Final = 100  # verdicts in the long window
+_LEAST_SHORT: Final = 20  # verdicts in the short one
+_FEW_FAILURES: Final = 5
+_ERRORS: Final = 3.3  # standard errors
 
 
 def burn_limit(objective: float) -> float:
@@ -217,7 +222,7 @@ def burn_limit(objective: float) -> float:
 def burn_verdicts(objective: float) -> tuple[int, int]:
     """Return the minimum of verdicts in the long and in the short window.
 
-    It is `_LEAST`, and in the long window enough that chance does not pass the limit. A few
+    It is `_LEAST_LONG` and `_LEAST_SHORT`, and in the long window enough that chance does not pass the limit. A few
     failures are not enough, and the limit lies `_ERRORS` standard errors above what the objective
     allows.
     """
@@ -225,12 +230,10 @@ def burn_verdicts(objective: float) -> tuple[int, int]:
     allowed = 1.0 - objective
     by_chance = _ERRORS**2 * allowed * objective / (limit - allowed) ** 2
     enough = math.ceil(round(max(_FEW_FAILURES / limit, by_chance), 6))
-    return max(_LEAST[0], enough), _LEAST[1]
+    return max(_LEAST_LONG, enough), _LEAST_SHORT
 
 
 _MIN_SCORES: Final = 30
-_FEW_FAILURES = 5
-_ERRORS = 3.3
 
 _CRITERION = label_text(CRITERION)
 _AGENT = label_text(AGENT)
@@ -329,7 +332,7 @@ def _breached(
     description = (
         f"Fewer answers of the agent {_AGENT} pass the criterion {_CRITERION} than its objective asks for. "
         "A process detected it, or the evidence of all processes together, each with at most one false "
-        "alarm in `breach.false_alarm_every` verdicts; it lasts until there is evidence of the recovery."
+        "alarm in `breach.false_alarm_every` verdicts. It lasts until there is evidence of the recovery."
     )
     return Alert(
         name=name,
@@ -382,21 +385,20 @@ def _breached_of_last(size: int, labels: Mapping[str, str]) -> Alert:
 def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) -> Alert:
     limit = burn_limit(objective)
     allowed = 1.0 - objective
-    long, short = _BURN_WINDOWS
     least_long, least_short = burn_verdicts(objective)
     conditions = [
-        f"1 - {recorded(_PASS_RATE, long)} > {figure(limit)}",
-        f"1 - {recorded(_PASS_RATE, short)} > {figure(limit)}",
-        f"{recorded(_VERDICTS, long)} >= {least_long}",
-        f"{recorded(_VERDICTS, short)} >= {least_short}",
+        f"1 - {recorded(_PASS_RATE, _LONG)} > {figure(limit)}",
+        f"1 - {recorded(_PASS_RATE, _SHORT)} > {figure(limit)}",
+        f"{recorded(_VERDICTS, _LONG)} >= {least_long}",
+        f"{recorded(_VERDICTS, _SHORT)} >= {least_short}",
         f"{recorded(_OBJECTIVE)} == {figure(objective)}",
     ]
     # What a detector has seen within the long window was notified, and may be over.
-    seen = f"\nunless max_over_time({recorded(_BREACH)}[{window(plan, long)}]) == 1"
+    seen = f"\nunless max_over_time({recorded(_BREACH)}[{window(plan, _LONG)}]) == 1"
     expression = "\nand ".join(conditions) + seen
     description = (
-        f"In the last {long} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent "
-        f"{_AGENT}. There and in the last {short} it is more than {_percent(limit)}, "
+        f"In the last {_LONG} {_SHARE} of the answers failed the criterion {_CRITERION} of the agent "
+        f"{_AGENT}. There and in the last {_SHORT} it is more than {_percent(limit)}, "
         f"{limit / allowed:.3g} times what the objective of {figure(objective)} allows."
     )
     return Alert(
@@ -407,7 +409,7 @@ def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) 
         is_quality=True,
         scenarios=_burn_scenarios(labels, objective),
         expression=expression,
-        summary=f"{_SHARE} of the answers fail {_WHO}; its objective allows {_percent(allowed)}",
+        summary=f"{_SHARE} of the answers fail {_WHO}, and its objective allows {_percent(allowed)}",
         description=description,
     )
 
@@ -456,7 +458,7 @@ def _failure(plan: MonitoringPlan, example: Mapping[str, str], has_last: bool) -
         labels={"objective": "1"},
         is_quality=True,
         expression=expression,
-        summary=f"An answer failed {_WHO}; its objective lets none fail",
+        summary=f"An answer failed {_WHO}, and its objective lets none fail",
         description=description,
         scenarios=scenarios,
     )

@@ -176,7 +176,7 @@ def _long_outage(plan: MonitoringPlan, labels: Mapping[str, str]) -> Scenario:
     """
     needed = math.log(len(BETS) * plan.breach.false_alarm_every / _PROCESSES)
     lasts = 2 * math.ceil(needed / _gain(0.5) / 2)
-    pieces = (_HEALTHY, STEPS - lasts), (None, lasts)
+    pieces = ((_HEALTHY, STEPS - lasts), (None, lasts))
     series: list[Series] = []
     for number in range(_PROCESSES):
         runs = range(STEPS - lasts + number % 2, STEPS, 2)
@@ -261,7 +261,9 @@ def _process(
     counts = [0.0 if rate is None else verdicts for rate in rates]
     failed = [0.0 if rate is None else (1 - rate) * verdicts for rate in rates]
     passed = [0.0 if rate is None else rate * verdicts for rate in rates]
-    ages = [age_s + STEP_S * step for step in range(len(rates) + (not since))]
+    # One that was there from the start has a sample before its first step too.
+    samples = len(rates) if since else len(rates) + 1
+    ages = [age_s + STEP_S * step for step in range(samples)]
     made = [
         shown(names.METRIC_OBJECTIVE_AGE, ages),
         series(names.METRIC_OBJECTIVE_VERDICTS, counts),

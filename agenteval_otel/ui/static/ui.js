@@ -26,8 +26,12 @@ async function update() {
     return; // 204: nothing is new
   }
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fresh = page.getElementById(live.id);
+  if (!fresh) {
+    return;
+  }
   const wasOnPause = document.activeElement.id === "pause";
-  live.replaceWith(page.getElementById(live.id));
+  live.replaceWith(fresh);
   if (wasOnPause) {
     document.getElementById("pause")?.focus();
   }

@@ -34,7 +34,7 @@ def read_references(path: Path | None) -> dict[Key, Counts]:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}", path=_FIELD) from None
     except (ValueError, KeyError, TypeError):
         raise ConfigurationError(
-            f"{path}: no file of references; another one, or delete it", path=_FIELD
+            f"{path}: no file of references. Name another one, or delete it", path=_FIELD
         ) from None
 
 
