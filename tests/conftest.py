@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from agenteval_otel import monitor
 from agenteval_otel.config import process, set_current_pipeline
@@ -23,6 +24,12 @@ from tests.backends.fixtures import (
 from tests.pipelines import pipeline_with
 
 __all__ = ["collector_binary_fixture", "collector_fixture", "own_collector_fixture"]
+
+# How long an example takes says nothing on a machine that does other work too.
+settings.register_profile(
+    "without time limits", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("without time limits")
 
 HERE = Path(__file__).resolve().parent
 SHARED = HERE.parents[1] / "shared"

@@ -77,6 +77,7 @@ def test_sampling_upstream_by_the_same_randomness_nests(threshold: int, ratio: f
     assert Upstream(upstream).applied(ratio) == pytest.approx(ratio * upstream)
     assert Upstream().applied(ratio) == ratio
     assert Upstream(upstream, same_randomness=True).applied(None) is None
+    assert Upstream(unknown="upstream_not_kept").applied(ratio) is None
 
 
 @pytest.mark.parametrize(

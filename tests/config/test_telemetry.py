@@ -13,7 +13,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from agenteval_otel import configure, flush, monitor, shutdown
+from agenteval_otel import Settings, configure, flush, monitor, shutdown
+from agenteval_otel.config import build
 from agenteval_otel.testing import RecordedTelemetry
 from tests.telemetry.test_providers import set_globally
 
@@ -142,12 +143,20 @@ def test_nobody_has_to_hear_that_stored_results_are_not_emitted(
     """The warning is for results that nobody would see: neither in storage, nor by a callback of an
     objective.
     """
-    _ask(storage=[{"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
-    _ask(
+
+    def ask_alone(**settings: Any) -> None:
+        # Handlers of other tests follow the process's pipeline until they are collected. The results
+        # of one with evaluators of its own would be seen by nobody, and the warning be right.
+        pipeline = build(Settings(dispatcher="inline", sample_rate=1.0, **settings))
+        monitor(agent="support", pipeline=pipeline)(str.upper)(SECRET)
+        assert pipeline.flush(30.0)
+        assert pipeline.shutdown(5.0)
+
+    ask_alone(storage=[{"type": "json_file", "path": str(tmp_path / "results.jsonl")}])
+    ask_alone(
         criteria={"default": [{"name": "response_health", "objective": 0.9}]},
         on_breach=lambda crossing: None,
     )
     assert "no_telemetry" not in caplog.text
-    shutdown(5.0)
-    _ask()
+    ask_alone()
     assert caplog.text.count("no_telemetry") == 1

@@ -330,7 +330,9 @@ def test_a_full_queue_drops_a_conversation_and_counts_it(application: Make) -> N
 
 def test_the_inline_dispatcher_evaluates_conversations_too(application: Make) -> None:
     """For tests and scripts: a marked one is evaluated before the last answer goes back."""
-    app = application(dispatcher=InlineDispatcher())
+    # An idle time that a busy machine does not reach between two answers.
+    at_once = ConversationSettings(idle_s=60.0, settle_s=0.0)
+    app = application(dispatcher=InlineDispatcher(), conversations=at_once)
     app.say("c-1", "One", "Two")
     app.say("c-1", "Three", conversation_ends=True)
     assert app.counts()["evaluated"] == 1

@@ -45,6 +45,20 @@ def test_longer_ngrams_share_less(fields: dict[str, Any], expected: float) -> No
     assert score("night", "nacht", **fields) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("abcd", "axyz", 1 / 2),  # (1/4 + 1/4 + 1) / 3: a common beginning counts above 0.7 alone
+        ("martha", "marhta", 17 / 18 + 3 * 0.1 / 18),
+    ],
+)
+def test_a_common_beginning_counts_where_texts_are_alike(
+    first: str, second: str, expected: float
+) -> None:
+    """Winkler's bonus is for texts that are alike by Jaro's measure."""
+    assert score(first, second, algorithm="jaro-winkler") == pytest.approx(expected)
+
+
 def test_an_emoji_is_one_character_unless_units_are_asked_for() -> None:
     """Two emoji of one block differ wholly; in UTF-16 they share a half, as the original has it."""
     fields = {"algorithm": "levenshtein"}
@@ -59,9 +73,9 @@ def test_reasoning_names_what_was_compared() -> None:
     )
     assert result.reasoning is not None
     assert result.reasoning.startswith(
-        f"levenshtein of response and ground_truth: {result.score:.4f}; "
+        f"levenshtein of response and ground_truth: {result.score:.4f}. "
     )
-    assert f"source: kitten {'x' * 93}; reference: sitting" in result.reasoning
+    assert f"Source: kitten {'x' * 93}. Reference: sitting" in result.reasoning
     assert result.metadata is None
 
 
@@ -81,7 +95,7 @@ def test_of_several_references_the_most_alike_counts() -> None:
     result = run("nacht", ["day", "night", "week"])
     assert result.score == score("nacht", "night")
     assert "the most alike of 3" in (result.reasoning or "")
-    assert "reference: night" in (result.reasoning or "")
+    assert "Reference: night" in (result.reasoning or "")
     assert score("b", None, context={"names": ["a", "b"]}, reference_field="context.names") == 1.0
 
 

@@ -57,6 +57,13 @@ def test_long_phrases_match() -> None:
     assert terms.terms_in(f"so: {phrase}s") == set()
 
 
+def test_of_many_terms_a_beginning_is_no_match() -> None:
+    """A word or phrase of which only the first letters occur is not in the text."""
+    terms = Terms(("carts", "carpet store", *OTHERS), whole_words=False)
+    assert terms.terms_in("a car, a carpet, a cart") == set()
+    assert terms.terms_in("a carpet store for carts") == {"carts", "carpet store"}
+
+
 def test_forms_are_compared() -> None:
     """Composed and decomposed characters are equal, and so are cases unless case counts."""
     assert folded("CAFE\u0301", case_sensitive=False) == "café"

@@ -79,7 +79,7 @@ def test_it_is_a_component(tmp_path: Path) -> None:
 HEADER = "UserPrompt,ExpectedOutput\n"
 WRONG = {
     "csv": {
-        "": r":1: UserPrompt and ExpectedOutput missing; expected UserPrompt, ExpectedOutput, Category",
+        "": r":1: UserPrompt and ExpectedOutput missing. Expected UserPrompt, ExpectedOutput, Category",
         "UserPrompt,Answer\na,b\n": r":1: ExpectedOutput missing",
         "UserPrompt,user_prompt,ExpectedOutput\n": r":1: two columns UserPrompt",
         HEADER: r"rows\.csv: no rows",
@@ -135,10 +135,12 @@ class Changing:
     def __init__(self, path: Path) -> None:
         self.path = written(path, [("Who are you?", "Ann")])
         self.failure: Exception | None = None
+        self.readings = 0
         self._clock = ManualClock()
         self.index = IndexedFile(path, self._read, clock=self._clock)
 
     def _read(self, path: Path) -> QuestionIndex:
+        self.readings += 1
         if self.failure is not None:
             raise self.failure
         return QuestionIndex(read_rows(path), min_words=3, min_share=0.4)
@@ -151,13 +153,17 @@ class Changing:
         row = self.index.latest().find("Who are you?")
         return None if row is None else row.answer
 
+    def check(self) -> None:
+        """Have the file checked, a second after the last check."""
+        self._clock.advance(1.0)
+        self.index.latest()
+
     def check_until(self, condition: Callable[[], bool]) -> None:
         """Have the file checked, a second later each time, until its reading has shown."""
         deadline = time.monotonic() + 20.0
         while not condition():
             assert time.monotonic() < deadline
-            self._clock.advance(1.0)
-            self.index.latest()
+            self.check()
             time.sleep(0.002)
 
     def problem(self) -> str:
@@ -180,6 +186,15 @@ def test_a_changed_file_is_read_again(changing: Changing) -> None:
     assert changing.answer() == "Ann"
     changing.check_until(lambda: changing.answer() == "Bob")
     assert not changing.index.problems
+
+
+def test_an_unchanged_file_is_not_read_again(changing: Changing) -> None:
+    """It is read at the start, and once for its change."""
+    for _ in range(3):
+        changing.check()
+    changing.replace("Bob")
+    changing.check_until(lambda: changing.answer() == "Bob")
+    assert changing.readings == 2
 
 
 def test_an_unusable_file_leaves_the_rows_from_before(changing: Changing) -> None:

@@ -22,6 +22,7 @@ from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
 from tests.telemetry.support import points
 
 MODEL = "judge-1"
+LIMIT_S = 60.0  # `flush` returns once all is evaluated. 100 judged answers may take longer than 5 s
 CANARIES = [
     {"prompt": "When?", "response": text, "labels": {"polite": polite, "unknown": 1}}
     for text, polite in [("At nine, with pleasure.", True), ("Find out yourself.", False)] * 5
@@ -130,7 +131,7 @@ def test_a_judge_that_agrees_is_trusted(
         telemetry, provider.asks(spend=spend, cache={}), canaries=str(canaries), every_s=1
     )
     answer("At ten, with pleasure.")
-    assert flush()
+    assert flush(LIMIT_S)
     wait_for(lambda: health.checks.get(("canary", "agreed"), 0) >= 20)
     health.close()
     wait_for(lambda: not is_asking())
@@ -153,7 +154,7 @@ def test_a_judge_that_gets_worse_is_marked_and_recovers(
     """Its results say so from then on, until it agrees again; the metric falls to 0."""
     health = started(telemetry, provider.asks(), canaries=str(canaries))
     answer("At nine, with pleasure.")
-    assert flush()
+    assert flush(LIMIT_S)
     rounds(health, 2)
     provider.is_right = False
     rounds(health, 3)
@@ -161,7 +162,7 @@ def test_a_judge_that_gets_worse_is_marked_and_recovers(
     assert points(telemetry, semconv.METRIC_JUDGE_UNTRUSTED.name) == {place: 1.0}
     assert points(telemetry, semconv.METRIC_JUDGE_AGREEMENT.name)[place] == pytest.approx(2 / 5)
     answer("At ten, with pleasure.")
-    assert flush()
+    assert flush(LIMIT_S)
     before, event = telemetry.events()
     assert semconv.JUDGE_UNTRUSTED not in before.attributes
     assert event.attributes[semconv.JUDGE_UNTRUSTED] is True
@@ -170,7 +171,7 @@ def test_a_judge_that_gets_worse_is_marked_and_recovers(
     rounds(health, 8)
     assert points(telemetry, semconv.METRIC_JUDGE_UNTRUSTED.name) == {place: 0.0}
     answer("At eleven, with pleasure.")
-    assert flush()
+    assert flush(LIMIT_S)
     assert semconv.JUDGE_UNTRUSTED not in telemetry.events()[-1].attributes
 
 
@@ -209,7 +210,7 @@ def test_the_same_question_is_asked_again(telemetry: RecordedTelemetry, provider
     for number in range(4):
         before = compared()
         with_reference(f"At {number}, with pleasure.")
-        assert flush()
+        assert flush(LIMIT_S)
         wait_for(lambda: compared() > before)  # noqa: B023
     assert health.checks == {("repeat", "agreed"): 2, ("position", "agreed"): 2}
     asked = [request["messages"][-1]["content"] for request in provider.server.requests]
@@ -229,7 +230,7 @@ def test_people_and_judges_are_compared(telemetry: RecordedTelemetry, provider: 
     for thumbs in ("up", "down", "up"):
         _, reference = referring("At ten, with pleasure.")
         record_feedback(reference, thumbs=thumbs)
-        assert flush()
+        assert flush(LIMIT_S)
     assert health.checks == {("people", "agreed"): 2, ("people", "disagreed"): 1}
     (value,) = health.agreements().values()
     assert value == pytest.approx(2 / 3)
@@ -243,7 +244,7 @@ def test_another_model_behind_the_same_name_is_counted(
     for number, model in enumerate(["a", "a", "b", "a", "b", "c"]):
         provider.model = model
         answer(f"At {number}, with pleasure.")
-        assert flush()
+        assert flush(LIMIT_S)
         if number == 1:
             assert list(health.changes_by_model().values()) == [0]
     assert points(telemetry, semconv.METRIC_JUDGE_CHANGES.name) == {(MODEL,): 2}
@@ -261,7 +262,7 @@ def test_scores_that_drift_are_noticed_unless_canaries_agree(
         answer(
             f"{number}: find out yourself." if number % 10 == 0 else f"At {number}, with pleasure."
         )
-    assert flush()
+    assert flush(LIMIT_S)
     wait_for(file.exists)
     for cleared in (False, True):
         fields = {"canaries": str(canaries)} if cleared else {}
@@ -274,7 +275,7 @@ def test_scores_that_drift_are_noticed_unless_canaries_agree(
                 if number % 2 == 0
                 else f"At {number}, with pleasure."
             )
-        assert flush()
+        assert flush(LIMIT_S)
         (drift,) = health.drifts().values()
         assert drift > 0.5
         assert [value for key, value in health.untrusted().items() if key[-1][1] == "drift"] == [
@@ -290,7 +291,7 @@ def test_without_questions_on_top_there_is_no_thread(
     """What costs nothing is on: scores are watched, and no call is made. It can be switched off."""
     started(telemetry, provider.asks(), enabled=enabled)
     answer("At ten, with pleasure.")
-    assert flush()
+    assert flush(LIMIT_S)
     assert len(provider.server.requests) == 1
     watched = {(MODEL,): 0} if enabled else {}
     assert points(telemetry, semconv.METRIC_JUDGE_CHANGES.name) == watched
@@ -310,13 +311,13 @@ def test_two_wordings_of_a_criterion_are_watched_beside_each_other(
     other = monitor(agent="other", evaluators=[second])(lambda question: question)
     for handler in (answer, other):
         handler("At ten, with pleasure.")
-    assert flush()
+    assert flush(LIMIT_S)
     rounds(health, 2)
     assert list(health.agreements().values()) == [0.0]  # of several versions the worst
     assert list(health.untrusted().values()) == [1.0]
     for handler in (answer, other):
         handler("At nine, with pleasure.")
-    assert flush()
+    assert flush(LIMIT_S)
     distrusted = {
         event.attributes[semconv.AGENT_NAME]: semconv.JUDGE_UNTRUSTED in event.attributes
         for event in telemetry.events()[2:]

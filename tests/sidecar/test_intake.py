@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +25,22 @@ from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.engine.agent_settings import AgentSettings
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.pipeline import Pipeline, PoolDispatcher
-from agenteval_otel.evaluators import Evaluator, ResponseHealth
+from agenteval_otel.evaluators import Evaluator, Func, ResponseHealth
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.instrumentation.spans import SpanEvaluation
 from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sampling import RatioSampler
 from agenteval_otel.semconv import METRIC_RESPONSES, METRIC_RESULTS
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
 from agenteval_otel.sidecar.quarantine import Quarantine
+from agenteval_otel.storage import OtlpStorageProvider
 from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.telemetry.emitter import Emission, Emitter
 from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
+from tests.promises.receiver import Receiver
 from tests.promises.served import add_span, messages, new_trace_id, trace_request
 from tests.sidecar.applications import counted, until
 
@@ -418,6 +422,83 @@ def test_the_queue_shows_what_waits_for_its_trace(
         assert process.flush(5.0)
     assert [point.value for point in telemetry.points("agenteval.queue.size")] == [0]
     assert waits.close(10.0)
+
+
+def test_answers_wait_until_the_queue_has_room(
+    telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the queue is more than half full nothing is handed over, so that nothing is dropped."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def held(evaluation_input: EvaluationInput) -> bool:
+        entered.set()
+        return leave.wait(20.0)
+
+    had_room: list[bool] = []
+    has_room = Pipeline.has_room
+
+    def noted(pipeline: Pipeline) -> bool:
+        had_room.append(has_room(pipeline))
+        return had_room[-1]
+
+    monkeypatch.setattr(Pipeline, "has_room", noted)
+    queue = PoolDispatcher(max_bytes=64 * 1024, stall_s=60.0)
+    evaluators = (Func.of(held, execution="inline"),)
+    process = process_of(telemetry, evaluators=evaluators, dispatcher=queue)
+    intake = started()
+    take(intake, trace_request(new_trace_id(), text="word " * 8_000))
+    assert entered.wait(20.0)
+    take(intake, *(trace_request(new_trace_id()) for _ in range(3)))
+    assert until(lambda: had_room.count(False) > 1)
+    assert process.dispatcher.state()["size"] == 1
+    leave.set()
+    assert taken(intake) == {"evaluated": 4}
+
+
+def test_answers_that_are_evaluated_together_are_sent_together(
+    telemetry: RecordedTelemetry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has its event and its run span at the receiver, once and in its own trace."""
+    monkeypatch.setattr(PROCESS, "rests", False)  # as in a sidecar's process
+    sent: list[int] = []
+    send = Emitter.send
+
+    def noted(emitter: Emitter, emissions: Sequence[Emission], **options: Any) -> None:
+        sent.append(len(emissions))
+        send(emitter, emissions, **options)
+
+    monkeypatch.setattr(Emitter, "send", noted)
+    entered, leave = threading.Event(), threading.Event()
+
+    def waits_for_others(evaluation_input: EvaluationInput) -> bool:
+        if evaluation_input.response_text == "held":
+            entered.set()
+            leave.wait(20.0)
+        return True
+
+    trace_ids = [new_trace_id() for _ in range(12)]
+    with Receiver() as receiver:
+        process = process_of(
+            telemetry,
+            evaluators=(Func.of(waits_for_others, execution="inline"),),
+            storage=(OtlpStorageProvider(endpoint=receiver.endpoint, protocol="http/protobuf"),),
+            dispatcher=PoolDispatcher(stall_s=60.0),
+        )
+        intake = started()
+        take(intake, trace_request(trace_ids[0]))  # the providers are made for it
+        assert until(lambda: process.accounting.outcomes()["evaluated"] == 1)
+        take(intake, trace_request(trace_ids[1], text="held"))
+        assert entered.wait(20.0)
+        take(intake, trace_request(*trace_ids[2:]))
+        assert until(lambda: process.dispatcher.state()["waiting"] == 10)
+        leave.set()
+        assert taken(intake) == {"evaluated": 12}
+        assert process.shutdown(20.0)
+    assert sent == [1, 1, 10]
+    expected = sorted(trace_id.to_bytes(16) for trace_id in trace_ids)
+    assert sorted(event.trace_id for event in receiver.events()) == expected
+    runs = [span for span in receiver.spans() if span.name == "evaluation support"]
+    assert sorted(run.trace_id for run in runs) == expected
 
 
 def durable(folder: Path, **settings: Any) -> Intake:

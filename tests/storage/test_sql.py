@@ -11,8 +11,14 @@ import pytest
 
 from agenteval_otel import EvaluationInput
 from agenteval_otel.errors import StorageError
-from agenteval_otel.models import AggregatedEvaluationResult, RunError, SpanReference
+from agenteval_otel.models import (
+    AggregatedEvaluationResult,
+    EvaluationResult,
+    RunError,
+    SpanReference,
+)
 from agenteval_otel.storage import EvaluationStorageProvider, SqlStorageProvider
+from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import Database
 from agenteval_otel.storage.sql_rows import rows_of
 from agenteval_otel.testing import check_component, check_storage
@@ -213,6 +219,36 @@ def test_a_refused_row_costs_only_its_result(where: dict[str, Any]) -> None:
     assert database.write(several[:1], may_wait=True) == [None], "a second time is no second row"
     database.close()
     assert len(SqlStorageProvider(**where).query()) == 4
+
+
+def test_an_answer_that_is_saved_again_replaces_its_results(storage: SqlStorageProvider) -> None:
+    """Each result replaces that of the same evaluator and criterion. What people, a replay and
+    another call of the trace gave stays.
+    """
+    span = SpanReference(trace_id=TRACE, span_id="b7ad6b7169203331")
+
+    def answer(*results: EvaluationResult, **fields: Any) -> AggregatedEvaluationResult:
+        return aggregated(*results, **{"span": span, "call_id": "1", **fields})
+
+    save(
+        storage,
+        answer(scored(score=0.1), skipped("facts")),
+        answer(scored(score=0.2), call_id="2"),
+        answer(scored(score=0.3), replayed=True),
+        answer(scored(score=0.4, evaluator_kind="human")),
+    )
+    others = [("tone", 0.2), ("tone", 0.3), ("tone", 0.4)]
+
+    def in_database() -> list[tuple[str, Any]]:
+        results = [item.result for item in storage.query(limit=100)]
+        return sorted((result.criterion_name, result.score) for result in results)
+
+    save(storage, answer(scored(score=0.8)))
+    assert in_database() == [("facts", None), *others, ("tone", 0.8)]
+    save(storage, answer(scored(score=0.9), scored("facts")))
+    assert in_database() == [("facts", 0.5), *others, ("tone", 0.9)]
+    answers = database_of(storage.target).results()
+    assert len(list(answers)) == 4, "an evaluation without results is left"
 
 
 def test_old_results_are_deleted(where: dict[str, Any]) -> None:
