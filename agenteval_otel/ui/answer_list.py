@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui.columns import FAILED, SCORED, SKIPPED, By, ResultColumns, Rows
 from agenteval_otel.ui.text import brief, shown
@@ -25,6 +25,7 @@ _MOST_DIGITS: Final = 12
 _LONGEST: Final = 160
 _WORDS_READ: Final = 1_000
 _READ_AT_ONCE: Final = 100
+_ID_BYTES: Final = 16
 
 
 class ListQuery(NamedTuple):
@@ -166,6 +167,45 @@ def _is_wanted(columns: ResultColumns, rows: Rows, wanted: ListQuery) -> NDArray
     return kept
 
 
+class PlaceInList(NamedTuple):
+    """Where an answer stands in a list.
+
+    Attributes:
+        number: From 1 on, of `total`.
+        previous: The id of the answer before it. None at the beginning.
+        following: The id of the answer behind it. None at the end.
+    """
+
+    wanted: ListQuery
+    number: int
+    total: int
+    previous: str | None
+    following: str | None
+
+    @property
+    def page(self) -> int:
+        """Return the page of the list that has the answer."""
+        return (self.number - 1) // PER_PAGE + 1
+
+
+def place_of(columns: ResultColumns, wanted: ListQuery, key: str) -> PlaceInList | None:
+    """Return where the answer with this id stands in a list. None if it is not in it."""
+    rows = find(columns, wanted)
+    try:
+        wanted_id = np.void(bytes.fromhex(key))
+    except ValueError:
+        return None
+    if wanted_id.nbytes != _ID_BYTES:
+        return None
+    found = np.flatnonzero(columns["evaluation_id"][rows] == wanted_id)
+    if not len(found):
+        return None
+    at = int(found[0])
+    previous = columns.id_of(rows[at - 1]) if at > 0 else None
+    following = columns.id_of(rows[at + 1]) if at + 1 < len(rows) else None
+    return PlaceInList(wanted, at + 1, len(rows), previous, following)
+
+
 def page_of(rows: Rows, number: int) -> Rows:
     """Return the rows of a page. Beyond the last page there are none."""
     return rows[(number - 1) * PER_PAGE : number * PER_PAGE]
@@ -212,6 +252,19 @@ def _listed(key: str, moment: int, evaluation: AggregatedEvaluationResult) -> Li
         passed=passed,
         other=len(evaluation.results) - passed - len(failed),
     )
+
+
+def worst_first(results: Sequence[EvaluationResult]) -> list[EvaluationResult]:
+    """Return results in the order of a reader: failures, broken evaluators, the rest, skips."""
+    return sorted(results, key=_urgency)
+
+
+def _urgency(result: EvaluationResult) -> int:
+    if result.passed is False:
+        return 0
+    if result.status == "failed":
+        return 1
+    return 2 if result.status == "scored" else 3
 
 
 def _texts(evaluation: AggregatedEvaluationResult) -> tuple[str, str, str]:

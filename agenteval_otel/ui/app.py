@@ -117,6 +117,7 @@ class Pages:
             "brief": brief,
             "percent": partial(percent, digits=1),
             "moment": views.moment_text,
+            "worst_first": answer_list.worst_first,
             "points": views.points,
             "count": lambda count, word: count_of(count, word),
         }
@@ -193,11 +194,13 @@ class Pages:
                 for name in self.dimensions
             },
             histogram=views.histogram(self.columns, rows),
+            versions=views.new_versions(self.columns, rows, window.by),
             agreement=self.labels.agreement(name),
             notes=self._label_notes(name, rows, view.passes),
         )
 
-    def answer(self, evaluation_id: str) -> str:
+    def answer(self, evaluation_id: str, query: Mapping[str, str] | None = None) -> str:
+        """Return the page of an answer. `query` is of the list that led to it, if one did."""
         stored = self.settings.place.find_answer(evaluation_id)
         if stored is None:
             raise _NotFound("no such answer is stored")
@@ -207,8 +210,16 @@ class Pages:
         trace = None
         if url is not None and span is not None:
             trace = url.format(trace_id=span.trace_id, span_id=span.span_id)
+        place_in_list = None
+        if query:
+            place_in_list = answer_list.place_of(self.columns, self._wanted(query), evaluation_id)
         return self.render(
-            "answer.html", key=evaluation_id, evaluation=evaluation, others=others, trace=trace
+            "answer.html",
+            key=evaluation_id,
+            evaluation=evaluation,
+            others=others,
+            trace=trace,
+            place_in_list=place_in_list,
         )
 
     def answers(self, query: Mapping[str, str]) -> str:
@@ -549,7 +560,9 @@ def _page(pages: Pages, view: Callable[[Mapping[str, str]], str], request: Reque
 
 
 def _answer_page(pages: Pages, request: Request) -> Response:
-    return _html(pages.answer(request.path_params["key"]))
+    with pages.lock:
+        pages.columns.refresh()
+        return _html(pages.answer(request.path_params["key"], request.query_params))
 
 
 def _answer_json(pages: Pages, request: Request) -> Response:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
-from agenteval_otel.ui.views import Series, moment_text
+from agenteval_otel.ui.text import brief
+from agenteval_otel.ui.views import NewVersion, Series, moment_text
 
 _HEIGHTS: Final = {"spark": 48, "line": 230, "bars": 170}
 _MARGIN: Final = 8
@@ -26,6 +27,10 @@ _STEPS_OF_TIME_S: Final = (
 _MOST_MOMENTS: Final = 6
 _DAY_S: Final = 86_400
 _AROUND: Final = 0.03  # of the values: room above and below them
+_MARK_PX: Final = 14
+_MARKS_ABOVE: Final = 3  # below each other, before the first line of names is used again
+_MARK_CHARS: Final = 26
+_FAR_RIGHT: Final = 75.0  # per cent: a name there stands before its line
 _AT_EDGE: Final = 3.0  # per cent: a name there would be cut
 
 
@@ -68,6 +73,22 @@ class Step(NamedTuple):
     top: float | None = None
 
 
+class Mark(NamedTuple):
+    """A moment on the x axis at which a version begins.
+
+    Attributes:
+        name: As short as there is room for.
+        words: The whole of it, for the pointer.
+        y: Of the name, in pixels: marks beside each other have different ones.
+    """
+
+    x: float
+    y: float
+    name: str
+    words: str
+    anchor: Literal["start", "end"]
+
+
 class Chart(NamedTuple):
     """What a template draws.
 
@@ -91,6 +112,7 @@ class Chart(NamedTuple):
     filling: Sequence[Point] = ()
     dots: Sequence[Point] = ()
     objective: float | None = None
+    marks: Sequence[Mark] = ()
     note: str = ""
 
 
@@ -120,8 +142,13 @@ class _Scale(NamedTuple):
         return ticks
 
 
-def line_chart(series: Series, *, rate: bool, objective: float | None) -> Chart:
-    """Return a rate, or a mean, over time, with its intervals, axes and the values of each step."""
+def line_chart(
+    series: Series, *, rate: bool, objective: float | None, versions: Sequence[NewVersion] = ()
+) -> Chart:
+    """Return a rate, or a mean, over time, with its intervals, axes and the values of each step.
+
+    `versions` are those that begin meanwhile.
+    """
     height = _HEIGHTS["line"]
     plot = height - _BELOW
     scale = _scale_of(series, objective, plot)
@@ -131,6 +158,7 @@ def line_chart(series: Series, *, rate: bool, objective: float | None) -> Chart:
         values=scale.ticks(rate=rate),
         moments=_moments(series),
         steps=_steps(series, rate=rate),
+        marks=_marks(series, versions),
     )
 
 
@@ -238,6 +266,20 @@ def _moments(series: Series) -> list[Tick]:
         name = at.strftime("%m-%d" if moment % _DAY_S == 0 else time_format)
         ticks.append(_x_tick(round(100 * (moment - start) / length_s, 2), name))
     return ticks
+
+
+def _marks(series: Series, versions: Sequence[NewVersion]) -> list[Mark]:
+    start = series.times[0]
+    length_s = series.end - start
+    marks = []
+    for number, version in enumerate(versions):
+        x = round(100 * (version.moment - start) / length_s, 2)
+        began = moment_text(version.moment, has_seconds=series.has_seconds)
+        words = f"{version.words} from {began}"
+        y = _MARGIN + 4 + _MARK_PX * (number % _MARKS_ABOVE)
+        anchor: Literal["start", "end"] = "start" if x < _FAR_RIGHT else "end"
+        marks.append(Mark(x, y, brief(version.words, _MARK_CHARS), words, anchor))
+    return marks
 
 
 def _x_tick(at: float, name: str) -> Tick:

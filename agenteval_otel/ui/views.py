@@ -40,6 +40,8 @@ DIMENSIONS: Final = (
     "arm",
     "reason",
 )
+VERSIONS: Final = ("service_version", "prompt_version", "evaluator_version")
+"""Of these columns the chart of a criterion shows where a new name begins."""
 SIDES: Final = DIMENSIONS[:-1]
 """What two sides of a comparison may differ in."""
 _STEPS_S: Final = (
@@ -103,6 +105,24 @@ class Series(NamedTuple):
     def is_filling(self) -> bool:
         """Tell whether the last step is not over: its rate rests on a part of it alone."""
         return self.end > time.time() and bool(self.counts) and self.counts[-1] > 0
+
+
+class NewVersion(NamedTuple):
+    """A version that answers, prompts or evaluators did not have before.
+
+    Attributes:
+        column: One of `VERSIONS`.
+        moment: Of the first result that has it, in seconds since the epoch.
+    """
+
+    column: str
+    name: str
+    moment: int
+
+    @property
+    def words(self) -> str:
+        """Return what it is a version of, and its name."""
+        return f"{self.column.replace('_', ' ')} {self.name}"
 
 
 class Change(NamedTuple):
@@ -327,6 +347,28 @@ def groups_of(
         figure = columns.figure(rows[of_group], rate=rate)
         groups.append(ResultGroup(name, results, share, figure))
     return groups
+
+
+def new_versions(columns: ResultColumns, rows: Rows, by: By) -> list[NewVersion]:
+    """Return the versions that begin within these rows, oldest first: the newest dozen of them.
+
+    The first version of a column is not new: it was there before.
+    """
+    moments = columns.seconds(rows, by)
+    order = np.argsort(moments, kind="stable")
+    found: list[NewVersion] = []
+    for column in VERSIONS:
+        names = columns.names(column)
+        codes, firsts = np.unique(columns[column][rows][order], return_index=True)
+        begun = [
+            NewVersion(column, names[code], int(moments[order[first]]))
+            for code, first in zip(codes, firsts, strict=True)
+            if names[code]
+        ]
+        begun.sort(key=lambda version: version.moment)
+        found += begun[1:]
+    found.sort(key=lambda version: version.moment)
+    return found[-_MOST_GROUPS:]
 
 
 def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[float]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from agenteval_otel.models import EvaluationResult
+from agenteval_otel.models import EvaluationInput, EvaluationResult
 from tests.ui.conftest import Open
 from tests.ui.stored import answer, score, traffic
 
@@ -131,3 +131,48 @@ def test_every_number_leads_to_its_answers(open_pages: Open) -> None:
         for link in links:
             assert client.get(link.replace("&amp;", "&")).status_code == 200, link
     assert "/answers" not in client.get("/export/criterion.html?name=tone").text
+
+
+def test_an_answer_leads_to_its_neighbours_in_the_list(client: TestClient) -> None:
+    """From an answer of a list one walks through the list, and back to the page that has it."""
+    page = client.get("/answers?order=oldest").text
+    address = re.findall(r'href="(/answer/[^"]+)"', page)[1].replace("&amp;", "&")
+    text = client.get(address).text
+    assert "2 of 4" in text
+    assert "/answers?window=all&amp;order=oldest&amp;page=1" in text
+    links = re.findall(r'data-key="([jk])" href="([^"]+)"', text)
+    walked = {key: client.get(link.replace("&amp;", "&")).text for key, link in links}
+    assert "return order 0" in walked["k"]
+    assert "return order 2" in walked["j"]
+    assert 'data-key="k"' not in walked["k"], "the first one"
+
+
+def key_of_oldest(client: TestClient) -> str:
+    found = re.search(r'href="/answer/(\w+)', client.get("/answers?order=oldest").text)
+    assert found
+    return found[1]
+
+
+@pytest.mark.parametrize("query", ["", "?agent=nobody", "?order=oldest&since=x"])
+def test_an_answer_opens_whatever_its_address_says_of_a_list(
+    client: TestClient, query: str
+) -> None:
+    key = key_of_oldest(client)
+    reply = client.get(f"/answer/{key}{query}")
+    assert reply.status_code == 200
+    assert ("1 of 4" in reply.text) is ("oldest" in query)
+    assert client.get(f"/answer/{'0' * 31}x{query}").status_code == 404
+
+
+def test_failures_stand_before_what_passed(client: TestClient) -> None:
+    key = key_of_oldest(client)
+    text = client.get(f"/answer/{key}").text
+    assert text.index("<h3>tone</h3>") < text.index("<h3>helpfulness</h3>")
+
+
+def test_what_was_raised_in_place_of_an_answer_is_named(open_pages: Open) -> None:
+    snapshot = EvaluationInput(prompt="Where is it?", response=None, error_type="OrderSystemError")
+    client = open_pages([at(0, score(passed=False), input_snapshot=snapshot)])
+    key = client.pages.columns.id_of(0)  # type: ignore[attr-defined]
+    assert "OrderSystemError" in client.get(f"/answer/{key}").text
+    assert "OrderSystemError" in client.get("/answers").text

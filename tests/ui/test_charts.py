@@ -7,7 +7,7 @@ import time
 import pytest
 
 from agenteval_otel.ui.charts import bar_chart, line_chart, spark_chart
-from agenteval_otel.ui.views import Series
+from agenteval_otel.ui.views import NewVersion, Series
 
 DAY_S = 86_400
 MIDNIGHT = 20_000 * DAY_S
@@ -61,6 +61,21 @@ def test_moments_are_round(step_s: int, count: int, names: list[str]) -> None:
     assert [tick.name for tick in drawn.moments] == names
     assert drawn.moments[0].anchor == "start"
     assert drawn.moments[-1].anchor == "end"
+
+
+def test_a_version_is_marked_where_it_begins() -> None:
+    """With a name that is cut, and stands on the side where there is room."""
+    versions = [
+        NewVersion("prompt_version", "2", MIDNIGHT + 6 * 3_600),
+        NewVersion("service_version", "2026.11.30-" + "a" * 40, MIDNIGHT + 23 * 3_600),
+    ]
+    drawn = line_chart(series([0.9] * 24), rate=True, objective=None, versions=versions)
+    first, last = drawn.marks
+    assert (first.x, first.name, first.anchor) == (25.0, "prompt version 2", "start")
+    assert first.words == "prompt version 2 from 2024-10-04 06:00 UTC"
+    assert last.anchor == "end"
+    assert len(last.name) <= 26
+    assert last.y > first.y, "names beside each other do not cover each other"
 
 
 def test_values_have_names_in_the_unit_of_the_figure() -> None:

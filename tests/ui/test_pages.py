@@ -50,6 +50,16 @@ def test_every_figure_says_how_it_was_estimated(open_pages: Open) -> None:
     assert "prompt version: 2" in narrower.text
 
 
+def test_new_versions_are_named_where_they_begin(open_pages: Open) -> None:
+    """The second version of the prompt, and not the first one, which was there before."""
+    client = open_pages(traffic(60))
+    page = Structure(client.get("/criterion?name=helpfulness").text)
+    assert "1 new version" in page.text
+    assert re.search(r"prompt version 2 from 20\d\d-", page.text)
+    assert "prompt version 1 from" not in page.text
+    assert "new version" not in client.get("/criterion?name=helpfulness&prompt_version=2").text
+
+
 TWELVE = [score(passed=number % 4 > 0) for number in range(12)]
 PREFERRED = [
     *[score(value=0.0, passed=False, probability=1.0, least_probability=0.05) for _ in range(30)],

@@ -1,4 +1,4 @@
-// What is new on the overview, and keys of the label page. No other script runs on these pages.
+// What is new on the overview, and keys of the label page and of an answer. No other script runs on these pages.
 "use strict";
 
 const EVERY_MS = 2000;
