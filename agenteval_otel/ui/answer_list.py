@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -223,12 +223,20 @@ def moments_of(columns: ResultColumns, rows: Rows, by: By) -> dict[str, int]:
 
 def listed(place: Place, moments: Mapping[str, int]) -> Iterator[ListedAnswer]:
     """Yield what the list shows of these answers. Blocks while their texts are read."""
-    ids = iter(moments)
+    for key, evaluation in evaluations_of(place, moments):
+        yield _listed(key, moments[key], evaluation)
+
+
+def evaluations_of(
+    place: Place, keys: Iterable[str]
+) -> Iterator[tuple[str, AggregatedEvaluationResult]]:
+    """Yield these evaluations with their ids. Blocks while they are read, a hundred at a time."""
+    ids = iter(keys)
     while part := list(islice(ids, _READ_AT_ONCE)):
         stored = place.find_evaluations(part)
         for key in part:
             if key in stored:  # else it was erased a moment ago
-                yield _listed(key, moments[key], stored[key])
+                yield key, stored[key]
 
 
 def _listed(key: str, moment: int, evaluation: AggregatedEvaluationResult) -> ListedAnswer:

@@ -384,6 +384,16 @@ class Pages:
             texts = (item.agent, item.model, item.prompt, item.answer, item.error)
             yield (item.key, moment, *texts, ", ".join(item.failed), item.passed, item.other)
 
+    def lines_of_answers(self, query: Mapping[str, str]) -> Iterator[bytes]:
+        """Yield the evaluations of a list of answers as JSON lines, at most 10,000.
+
+        Which they are is settled at once. They are read while lines are sent.
+        """
+        rows = answer_list.find(self.columns, self._wanted(query))[:_MOST_ANSWERS]
+        keys = [self.columns.id_of(row) for row in rows]
+        stored = answer_list.evaluations_of(self.settings.place, keys)
+        return (f"{item.model_dump_json(by_alias=True)}\n".encode() for _, item in stored)
+
     def _csv_of_overview(self, window: views.Window, run: str | None) -> Iterator[Iterable[Any]]:
         criteria = self._overview(window, run)
         yield (
@@ -537,6 +547,7 @@ def application(pages: Pages) -> Any:
     routes.append(Route("/answer/{key:str}", partial(_answer_page, pages)))
     routes.append(Route("/export.csv", partial(_csv, pages, pages.csv_rows)))
     routes.append(Route("/export/answers.csv", partial(_csv, pages, pages.csv_of_answers)))
+    routes.append(Route("/export/answers.jsonl", partial(_json_lines, pages)))
     routes.append(Route("/export/{page:str}.html", partial(_export, pages)))
     routes.append(Route("/label", partial(_post_label, pages), methods=["POST"]))
     routes.append(Mount("/static", StaticFiles(directory=HERE / "static")))
@@ -584,6 +595,13 @@ def _csv(
         rows = rows_of(request.query_params)
         head = next(rows)  # raises `_NotFound` before the response begins
     return _file(_csv_text(chain([head], rows)), "text/csv; charset=utf-8", "agenteval.csv")
+
+
+def _json_lines(pages: Pages, request: Request) -> Response:
+    with pages.lock:
+        pages.columns.refresh()
+        lines = pages.lines_of_answers(request.query_params)
+    return _file(lines, "application/x-ndjson", "answers.jsonl")
 
 
 def _csv_text(rows: Iterator[Iterable[Any]]) -> Iterator[bytes]:

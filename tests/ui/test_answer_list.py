@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
+from agenteval_otel import cli
 from agenteval_otel.models import EvaluationInput, EvaluationResult
+from agenteval_otel.ui.serve import opened
 from tests.ui.conftest import Open
 from tests.ui.stored import answer, score, traffic
 
@@ -108,6 +112,21 @@ def test_pages_follow_one_another(open_pages: Open) -> None:
         )
     ]
     assert "No answer is like this" in client.get("/answers?page=1000").text
+
+
+def test_a_list_is_a_dataset(
+    client: TestClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its file of JSON lines is evaluated again, and opened by the pages."""
+    path = tmp_path / "failing.jsonl"
+    path.write_bytes(client.get("/export/answers.jsonl?outcome=fail").content)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("evaluators: [ResponseHealth]")
+    arguments = ["evaluate", str(path), "--settings", str(settings), "--report", "json", "--quiet"]
+    assert cli.main(arguments) == 0, capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out)["inputs"] == 2
+    place, _ = opened(str(path))
+    assert place.count_results() == 3
 
 
 def test_a_label_is_no_answer_and_missing_texts_are_named(open_pages: Open) -> None:
