@@ -197,10 +197,10 @@ def place_of(columns: ResultColumns, wanted: ListQuery, key: str) -> PlaceInList
         return None
     if wanted_id.nbytes != _ID_BYTES:
         return None
-    found = np.flatnonzero(columns["evaluation_id"][rows] == wanted_id)
-    if not len(found):
+    places = np.flatnonzero(columns["evaluation_id"][rows] == wanted_id)
+    if not len(places):
         return None
-    at = int(found[0])
+    at = int(places[0])
     previous = columns.id_of(rows[at - 1]) if at > 0 else None
     following = columns.id_of(rows[at + 1]) if at + 1 < len(rows) else None
     return PlaceInList(wanted, at + 1, len(rows), previous, following)

@@ -356,7 +356,7 @@ def new_versions(columns: ResultColumns, rows: Rows, by: By) -> list[NewVersion]
     """
     moments = columns.seconds(rows, by)
     order = np.argsort(moments, kind="stable")
-    found: list[NewVersion] = []
+    versions: list[NewVersion] = []
     for column in VERSIONS:
         names = columns.names(column)
         codes, firsts = np.unique(columns[column][rows][order], return_index=True)
@@ -366,9 +366,9 @@ def new_versions(columns: ResultColumns, rows: Rows, by: By) -> list[NewVersion]
             if names[code]
         ]
         begun.sort(key=lambda version: version.moment)
-        found += begun[1:]
-    found.sort(key=lambda version: version.moment)
-    return found[-_MOST_GROUPS:]
+        versions += begun[1:]
+    versions.sort(key=lambda version: version.moment)
+    return versions[-_MOST_GROUPS:]
 
 
 def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[float]]:
