@@ -16,13 +16,14 @@ from agenteval_otel.cli.figures import number_between
 from agenteval_otel.cli.lines import say
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.config.load import load_settings
-from agenteval_otel.config.process import configure, default_pipeline, shutdown
+from agenteval_otel.config.process import build_loaded, configure, default_pipeline, shutdown
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.storage.read import database_of
 
 if TYPE_CHECKING:
+    from agenteval_otel.engine.pipeline import Pipeline
     from agenteval_otel.ui.app import UiSettings
     from agenteval_otel.ui.columns import ResultColumns
 
@@ -185,7 +186,7 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
     shown = UiSettings(
         place,
         place.name,
-        objectives_of(settings),
+        objectives_of(settings, default_pipeline()),
         keeps_comments=keeps_comments,
         metrics=_metrics,
     )
@@ -231,17 +232,23 @@ def _configure(target: Target) -> bool:
 def _objectives(file: str | None) -> dict[str, float]:
     if file is None:
         return {}
-    return objectives_of(load_settings(file).settings)
+    loaded = load_settings(file)
+    return objectives_of(loaded.settings, build_loaded(loaded))
 
 
-def objectives_of(settings: Settings) -> dict[str, float]:
-    """Return the objectives of the criteria, by their names."""
-    criteria = settings.criteria_of()
-    return {
-        criterion.name: criterion.objective
-        for criterion in criteria
-        if criterion.objective is not None
-    }
+def objectives_of(settings: Settings, pipeline: Pipeline) -> dict[str, float]:
+    """Return the objectives of the criteria by their names, the highest where agents differ.
+
+    They are those of criteria sets, of agents and of evaluators, as the alerts have them.
+    """
+    from agenteval_otel.provisioning.plan import MonitoringPlan
+
+    objectives: dict[str, float] = {}
+    for planned in MonitoringPlan.of(pipeline, functions_of=settings.functions_of).criteria:
+        if planned.objective is not None and not planned.is_shadow:
+            before = objectives.get(planned.name, 0.0)
+            objectives[planned.name] = max(before, planned.objective)
+    return objectives
 
 
 def _check_trace_url(url: str | None) -> None:

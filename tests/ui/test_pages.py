@@ -359,6 +359,29 @@ def test_the_command_exports_and_refuses_a_wrong_address(
     assert "{trace_id}" in capsys.readouterr().err
 
 
+def test_objectives_are_shown_wherever_the_settings_state_them(tmp_path: Path) -> None:
+    """Of the criteria set, of an agent's own set, and of an evaluator: the highest counts."""
+    store(tmp_path / "results.db", traffic(60))
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(
+        """
+evaluators:
+  - {type: ResponseHealth, criterion_name: groundedness}
+  - {type: ResponseHealth, criterion_name: tone}
+  - {type: Contains, criterion_name: helpfulness, substrings: [order], objective: 0.5}
+criteria:
+  default: [{name: tone, objective: 0.6}]
+agents:
+  billing: {criteria: [{name: tone, objective: 0.7}, {name: groundedness, objective: 0.8}]}
+"""
+    )
+    report = tmp_path / "report.html"
+    arguments = ["ui", str(tmp_path / "results.db"), "--settings", str(settings)]
+    assert cli.main([*arguments, "--export", str(report)]) == 0
+    page = Structure(report.read_text()).text
+    assert re.findall(r"objective ([\d.]+) %:", page) == ["80.0", "50.0", "70.0"]
+
+
 def test_invisible_characters_are_shown() -> None:
     """Controls as their pictures, marks of direction by number; long texts are cut with a note."""
     assert visible("a\x1b[31mb\u202ec\x00\r\nd\te") == "a\u241b[31mb[U+202E]c\u2400\nd\te"
