@@ -19,7 +19,7 @@ from agenteval_otel.cli.counts import OF_CAPTURE, Counts, capture_reasons, count
 from agenteval_otel.cli.figures import number_between
 from agenteval_otel.components.explained import suggestion
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.offline.reports.figures import percent
+from agenteval_otel.offline.reports.figures import count_of, percent
 from agenteval_otel.runtime.masking import printable
 from agenteval_otel.runtime.nearest import nearest
 from agenteval_otel.telemetry import reference
@@ -202,7 +202,7 @@ def report(counts: Counts) -> list[str]:
     if not calls:
         no_calls = [reference.NO_CALLS.means, *_causes_and_remedies(reference.NO_CALLS)]
         return _joined([no_calls, *losses])
-    outcomes = [f"{calls:,} calls of monitored handlers", ""]
+    outcomes = [f"{count_of(calls, 'call')} of monitored handlers", ""]
     for name, count in descending(totals):
         share = percent(count / calls, 1)
         outcomes.append(f"  {name:<{_WIDEST}} {count:>10,} {share:>9}")
@@ -268,7 +268,7 @@ def _by_agent(counts: Counts) -> list[str]:
         shares = ", ".join(
             f"{percent(count / calls, 1)} {name}" for name, count in descending(cell)
         )
-        text = f"{agent or '(unnamed)'}: {calls:,} calls: {shares or 'none'}"
+        text = f"{agent or '(unnamed)'}: {count_of(calls, 'call')}: {shares or 'none'}"
         lines += _wrapped(text, first="  ", rest="    ")
     return lines
 

@@ -277,13 +277,18 @@ class LineFiles(Place):
             try:
                 with path.open("rb") as file:
                     at = 0
-                    if after and number == begin:
+                    is_begun_within = bool(after) and number == begin
+                    if is_begun_within:
                         at = file.seek(int(after[_FILE_DIGITS:], 16))
                         at += len(file.readline())
                     for position, text in enumerate(file, 1):
                         if (holding is None or holding(text)) and text.strip():
                             content = text.removeprefix(_BYTE_ORDER_MARK) if at == 0 else text
-                            yield _Line(f"{prefix}{at:020x}", f"{name}:{position}", content)
+                            # Lines before the id were not read, and so not counted.
+                            place = (
+                                f"{name}, byte {at}" if is_begun_within else f"{name}:{position}"
+                            )
+                            yield _Line(f"{prefix}{at:020x}", place, content)
                         at += len(text)
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from None

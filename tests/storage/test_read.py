@@ -184,7 +184,7 @@ def test_results_of_the_original_framework_are_read(tmp_path: Path) -> None:
     assert [result.status for result in whole[0].results] == ["scored", "failed"]
 
 
-def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
+def test_a_file_that_grows_is_read_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What is appended later is behind what was read; a file that is gone is an error with its name."""
     path = tmp_path / "a.jsonl"
     line = answered(0).model_dump_json(by_alias=True, exclude_none=True)
@@ -194,6 +194,11 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write(f"{line[40:]}\n")
     assert len([row for part in files.columns(after=row.id) for row in part]) == 4
+    with path.open("a") as file:
+        file.write("[1]\n")
+    caplog.clear()
+    list(files.columns(after=row.id))
+    assert f"a.jsonl, byte {2 * len(line) + 2}: " in caplog.text, "lines before it were not counted"
     path.unlink()
     with pytest.raises(StorageError, match=r"a\.jsonl cannot be read"):
         list(files.rows())
