@@ -20,7 +20,8 @@ OUTCOMES: Final = ("scored", "pass", "fail", "skipped", "evaluator failed")
 _STATUS: Final = {"scored": SCORED, "skipped": SKIPPED, "evaluator failed": FAILED}
 ORDERS: Final = ("newest", "oldest", "lowest", "highest")
 PER_PAGE: Final = 25
-_LAST_S: Final = 2**32
+_LAST_S: Final = 2**32  # the year 2106: no stored moment is later
+_LAST_PAGE: Final = 10**9
 _MOST_DIGITS: Final = 12
 _LONGEST: Final = 160
 _WORDS_READ: Final = 1_000
@@ -66,12 +67,12 @@ class ListQuery(NamedTuple):
             window=window,
             names=names,
             outcome=outcome if outcome in OUTCOMES else "",
-            since=_whole(query.get("since")),
-            until=_whole(query.get("until")),
+            since=_whole(query.get("since"), most=_LAST_S),
+            until=_whole(query.get("until"), most=_LAST_S),
             low=_share(query.get("low")),
             high=_share(query.get("high")),
             order=order if order in ORDERS else ORDERS[0],
-            page=_whole(query.get("page")) or 1,
+            page=_whole(query.get("page"), most=_LAST_PAGE) or 1,
         )
 
     def address(self, **changes: Any) -> dict[str, Any]:
@@ -288,11 +289,12 @@ def _first_words(value: object) -> str:
     return brief(shown(value, _WORDS_READ).text, _LONGEST)
 
 
-def _whole(text: str | None) -> int | None:
-    """Return a whole number of an address, 0 to twelve digits."""
+def _whole(text: str | None, *, most: int) -> int | None:
+    """Return a whole number of an address, from 0 to `most`."""
     if text is None or not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
         return None
-    return int(text)
+    number = int(text)
+    return number if number <= most else None
 
 
 def _share(text: str | None) -> float | None:
