@@ -102,10 +102,10 @@ def _rendered(lines: Mapping[str, LogLine], event: str, facts: Mapping[str, Any]
     prefix = f"{time.strftime('%Y-%m-%d %H:%M:%S')} WARNING agenteval-otel: " if is_alone else ""
     shown: dict[str, Any] = {"event": event, **facts}
     if line := lines.get(event):
-        sentence, told_facts = in_words(line, facts)
+        sentence, facts_in_sentence = in_words(line, facts)
         prefix += f"{sentence}. See docs/{line.page} "
         if is_alone:
-            shown = {name: value for name, value in shown.items() if name not in told_facts}
+            shown = {name: value for name, value in shown.items() if name not in facts_in_sentence}
     fields = " ".join(f"{name}={value!r}" for name, value in shown.items())
     return f"{prefix}[{fields}]"
 
