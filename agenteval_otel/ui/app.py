@@ -5,14 +5,10 @@ Handlers block, so they run on Starlette's threads.
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlencode
 
@@ -29,7 +25,7 @@ from agenteval_otel.errors import AgentEvalError, ConfigurationError, StorageErr
 from agenteval_otel.offline.reports.figures import count_of, percent, with_interval
 from agenteval_otel.offline.reports.label_shifts import shift_sentences
 from agenteval_otel.storage.places import Place
-from agenteval_otel.ui import answer_list, views
+from agenteval_otel.ui import answer_list, exports, views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.charts import bar_chart, line_chart, spark_chart
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
@@ -42,14 +38,7 @@ from agenteval_otel.ui.text import brief, shown, visible
 _MAX_FORM: Final = 64 * 1024
 _WORST: Final = 20
 _MOST_SIDES: Final = 200
-_MOST_ROWS: Final = 100_000
-_MOST_ANSWERS: Final = 10_000
-_ROWS_AT_ONCE: Final = 2_000
 _MAX_COMMENT: Final = 4_096
-# Many spreadsheets split a line at `;`, tabs or bars, and then a formula may begin in mid-text. Of a
-# comma they see nothing: a cell with one is written in quotes. In some languages full-width signs
-# begin a formula too.
-_FORMULA: Final = re.compile(r"(^|[;|\t\n])([ \xa0]*[=+\-@\uff1d\uff0b\uff0d\uff20\t])")
 _OUTCOMES: Final = {
     "gain": ("up", "▲ better"),
     "drop": ("down", "▼ worse"),
@@ -348,114 +337,22 @@ class Pages:
         )
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
-        """Yield the rows of the overview, or of a criterion's results.
-
-        They are as they are when the first row is read.
-        """
+        """Yield the rows of the overview, or of a criterion's results."""
         window = _window(query)
         name = query.get("name")
-        if name:
-            yield from self._csv_of_criterion(name, window)
-        else:
-            yield from self._csv_of_overview(window, self._run(query))
-
-    def csv_of_answers(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
-        """Yield the rows of a list of answers, at most 10,000, with the first words of their texts.
-
-        Which they are is settled when the first row is read. Texts are read while rows are sent.
-        """
-        wanted = self._wanted(query)
-        rows = answer_list.find(self.columns, wanted)[:_MOST_ANSWERS]
-        moments = answer_list.moments_of(self.columns, rows, wanted.window.by)
-        yield (
-            "evaluation_id",
-            f"{wanted.window.by}_at",
-            "agent",
-            "model",
-            "prompt",
-            "answer",
-            "error",
-            "failed",
-            "passed",
-            "without_verdict",
-        )
-        for item in answer_list.listed(self.settings.place, moments):
-            moment = views.moment_text(item.moment)
-            texts = (item.agent, item.model, item.prompt, item.answer, item.error)
-            yield (item.key, moment, *texts, ", ".join(item.failed), item.passed, item.other)
-
-    def lines_of_answers(self, query: Mapping[str, str]) -> Iterator[bytes]:
-        """Yield the evaluations of a list of answers as JSON lines, at most 10,000.
-
-        Which they are is settled at once. They are read while lines are sent.
-        """
-        rows = answer_list.find(self.columns, self._wanted(query))[:_MOST_ANSWERS]
-        keys = [self.columns.id_of(row) for row in rows]
-        stored = answer_list.evaluations_of(self.settings.place, keys)
-        return (f"{item.model_dump_json(by_alias=True)}\n".encode() for _, item in stored)
-
-    def _csv_of_overview(self, window: views.Window, run: str | None) -> Iterator[Iterable[Any]]:
-        criteria = self._overview(window, run)
-        yield (
-            "criterion",
-            "kind",
-            "scored",
-            "skipped",
-            "failed",
-            "pass_rate",
-            "low",
-            "high",
-            "mean",
-            "represents",
-        )
-        for view in criteria:
-            kind = "human" if view.is_human else "evaluator"
-            counts = (view.scored, view.skipped, view.failed)
-            ends = view.passes.estimate[:3] if view.passes else (None, None, None)
-            mean = view.mean.estimate.mean if view.mean else None
-            represents = view.main.represents if view.main else None
-            yield (view.name, kind, *counts, *ends, mean, represents)
-
-    def _csv_of_criterion(self, name: str, window: views.Window) -> Iterator[Iterable[Any]]:
+        if not name:
+            return exports.rows_of_overview(self._overview(window, self._run(query)))
         stored = views.criterion(self.columns, name, window, {})
         if stored is None:
             raise _NotFound(f"no result of a criterion {name!r} is stored")
-        values = (
-            "evaluation_id",
-            "answered",
-            "evaluated",
-            "status",
-            "passed",
-            "normalized",
-            "weight",
-            *self.dimensions,
-        )
-        columns = {column: self.columns[column] for column in values}
-        names = {dimension: self.columns.names(dimension) for dimension in self.dimensions}
-        yield (
-            "evaluation_id",
-            "answered_at",
-            "evaluated_at",
-            *self.dimensions,
-            "status",
-            "passed",
-            "normalized",
-            "weight",
-        )
-        status = ("scored", "skipped", "failed")
         _, rows = stored
-        for row in rows[-_MOST_ROWS:]:
-            evaluation_id = columns["evaluation_id"][row].tobytes().hex()
-            answered = views.moment_text(int(columns["answered"][row]))
-            evaluated = views.moment_text(int(columns["evaluated"][row]))
-            labels = [names[dimension][columns[dimension][row]] for dimension in self.dimensions]
-            outcome = status[columns["status"][row]]
-            passed = int(columns["passed"][row])
-            verdict = "" if passed < 0 else bool(passed)
-            normalized = float(columns["normalized"][row])
-            score = "" if math.isnan(normalized) else normalized
-            weight = float(columns["weight"][row])
-            yield (evaluation_id, answered, evaluated, *labels, outcome, verdict, score, weight)
+        return exports.rows_of_criterion(self.columns, rows, self.dimensions)
+
+    def csv_of_answers(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
+        return exports.rows_of_answers(self.columns, self._wanted(query))
+
+    def lines_of_answers(self, query: Mapping[str, str]) -> Iterator[bytes]:
+        return exports.lines_of_answers(self.columns, self._wanted(query))
 
     def _run(self, query: Mapping[str, str]) -> str | None:
         """Return the run that a page is of, or the last run if none is named.
@@ -593,8 +490,8 @@ def _csv(
     with pages.lock:
         pages.columns.refresh()
         rows = rows_of(request.query_params)
-        head = next(rows)  # raises `_NotFound` before the response begins
-    return _file(_csv_text(chain([head], rows)), "text/csv; charset=utf-8", "agenteval.csv")
+        head = next(rows)  # settles which rows they are, while nothing is read into the columns
+    return _file(exports.csv_text(chain([head], rows)), "text/csv; charset=utf-8", "agenteval.csv")
 
 
 def _json_lines(pages: Pages, request: Request) -> Response:
@@ -602,13 +499,6 @@ def _json_lines(pages: Pages, request: Request) -> Response:
         pages.columns.refresh()
         lines = pages.lines_of_answers(request.query_params)
     return _file(lines, "application/x-ndjson", "answers.jsonl")
-
-
-def _csv_text(rows: Iterator[Iterable[Any]]) -> Iterator[bytes]:
-    while part := list(islice(rows, _ROWS_AT_ONCE)):
-        text = io.StringIO()
-        csv.writer(text).writerows([[_cell(value) for value in row] for row in part])
-        yield text.getvalue().encode("utf-8", "replace")
 
 
 def _export(pages: Pages, request: Request) -> Response:
@@ -667,11 +557,6 @@ def _url(path: str, *, window: views.Window | None = None, **query: Any) -> str:
         query = {"window": window.length, "time": by, **query}
     kept = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(kept)}" if kept else path
-
-
-def _cell(value: object) -> Any:
-    """Return a value that no spreadsheet takes for a formula."""
-    return _FORMULA.sub(r"\1'\2", visible(value)) if isinstance(value, str) else value
 
 
 def _message(pages: Pages, message: str, status: int) -> Response:
