@@ -37,7 +37,9 @@ from agenteval_otel.models import (
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.masking import message_of
 from agenteval_otel.runtime.patterns import DEFAULT_LIMIT_S, Pattern, check_flags, compile_pattern
+from agenteval_otel.runtime.text import brief
 
+_SHOWN = 80  # characters of a keyword or a pattern
 _ANSWERS = {answer: Score(value=answer) for answer in (True, False)}
 _VALUES: dict[str, tuple[ScoreValue, ScoreValue]] = {
     "numeric": (0, 1),
@@ -138,7 +140,7 @@ class RuleCheck(Component, contract="check"):
         return False
 
     def check(self, text: str) -> bool | Score:
-        """Tell whether the text passes. A `Score` of false may say why the text fails.
+        """Tell whether the text passes. A `Score` may say what the rule saw of the text.
 
         What this method raises fails this rule alone.
         """
@@ -225,12 +227,9 @@ class RuleBased(RulesEvaluator, type="RuleBased"):
             raise EvaluationError(
                 f"expected true or false, found {score.value!r}", error_type="invalid_score"
             )
-        if score.value:
-            outcome = "passed"
-        elif score.reasoning:
-            outcome = f"failed ({score.reasoning})"
-        else:
-            outcome = "failed"
+        outcome = "passed" if score.value else "failed"
+        if score.reasoning:
+            outcome = f"{outcome} ({score.reasoning})"
         changed = {
             "value": _value_on(criterion, passed=score.value),
             "passed": score.value,
@@ -276,11 +275,23 @@ class Length(RuleCheck, type="length"):
 
     def check(self, text: str) -> bool | Score:
         length = _utf16_length(text)
+        seen = _within(length, self.min, self.max, "characters")
         if self.min is not None and length < self.min:
-            return _failed("too_short")
+            return _failed("too_short", seen)
         if self.max is not None and length > self.max:
-            return _failed("too_long")
-        return True
+            return _failed("too_long", seen)
+        return Score(value=True, reasoning=seen)
+
+
+def _within(number: int, least: float | None, most: float | None, unit: str) -> str:
+    """Return a number beside its bounds: ``96 of at most 160 characters``."""
+    if least is not None and most is not None:
+        return f"{number:,} {unit}, {least:,.10g} to {most:,.10g} are allowed"
+    if least is not None:
+        return f"{number:,} of at least {least:,.10g} {unit}"
+    if most is not None:
+        return f"{number:,} of at most {most:,.10g} {unit}"
+    return f"{number:,} {unit}"
 
 
 def _utf16_length(text: str) -> int:
@@ -331,8 +342,8 @@ class Regex(RuleCheck, type="regex"):
                 f"the pattern took longer than {self.limit_s:g} s", error_type="timeout"
             ) from None
         if self.expected_outcome == "match":
-            return occurs or _failed("pattern_missing")
-        return _failed("forbidden_pattern") if occurs else True
+            return occurs or _failed("pattern_missing", f"no match of {_quoted(self.pattern)}")
+        return _failed("forbidden_pattern", f"matches {_quoted(self.pattern)}") if occurs else True
 
 
 class Includes(RuleCheck, type="includes"):
@@ -359,11 +370,23 @@ class Includes(RuleCheck, type="includes"):
         if not self.case_sensitive:
             text = text.lower()
             keywords = tuple(map(str.lower, keywords))
-        occurrences = map(text.__contains__, keywords)
+        pairs = zip(self.keywords, keywords, strict=True)
+        if self.expected_outcome == "all":
+            missing = next((shown for shown, keyword in pairs if keyword not in text), None)
+            return missing is None or _failed("missing_keyword", f"without {_quoted(missing)}")
+        present = next((shown for shown, keyword in pairs if keyword in text), None)
+        if present is None:
+            absent = f"none of {len(keywords):,}"
+            return self.expected_outcome == "none" or _failed("missing_keyword", absent)
+        seen = f"with {_quoted(present)}"
         if self.expected_outcome == "none":
-            return _failed("forbidden_keyword") if any(occurrences) else True
-        passed = all(occurrences) if self.expected_outcome == "all" else any(occurrences)
-        return passed or _failed("missing_keyword")
+            return _failed("forbidden_keyword", seen)
+        return Score(value=True, reasoning=seen)
+
+
+def _quoted(text: str) -> str:
+    """Return the beginning of a keyword or a pattern in quotation marks."""
+    return f'"{brief(text, _SHOWN)}"'
 
 
 class KeywordCount(RuleCheck, type="keyword_count"):
@@ -398,11 +421,12 @@ class KeywordCount(RuleCheck, type="keyword_count"):
 
     def check(self, text: str) -> bool | Score:
         count = self._terms.count(folded(text, case_sensitive=self.case_sensitive))
+        seen = _within(count, self.min, self.max, "occurrences")
         if self.min is not None and count < self.min:
-            return _failed("too_few_keywords", f"{count}, at least {self.min}")
+            return _failed("too_few_keywords", seen)
         if self.max is not None and count > self.max:
-            return _failed("too_many_keywords", f"{count}, at most {self.max}")
-        return True
+            return _failed("too_many_keywords", seen)
+        return Score(value=True, reasoning=seen)
 
 
 class Json(RuleCheck, type="json"):

@@ -151,8 +151,52 @@ def test_the_reasoning_says_what_is_wrong_with_the_structure() -> None:
     assert (
         result.reasoning == 'rule json on response: failed (/1: the value is not of type "integer")'
     )
-    (result,) = run(rules(count("a", min=3)), "a a")
-    assert result.reasoning == "rule keyword_count on response: failed (2, at least 3)"
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "seen"),
+    [
+        ({"type": "length", "max": 160}, "a" * 96, "passed (96 of at most 160 characters)"),
+        ({"type": "length", "min": 2}, "a", "failed (1 of at least 2 characters)"),
+        (
+            {"type": "length", "min": 2, "max": 2_000},
+            "a" * 3_000,
+            "failed (3,000 characters, 2 to 2,000 are allowed)",
+        ),
+        ({"type": "length"}, "a", "passed (1 characters)"),
+        (count("a", min=3), "a a", "failed (2 of at least 3 occurrences)"),
+        (
+            {"type": "includes", "keywords": ["please", "Thanks"]},
+            "please",
+            'failed (without "Thanks")',
+        ),
+        (
+            {"type": "includes", "keywords": ["a" * 100], "expectedOutcome": "none"},
+            "a" * 100,
+            f'failed (with "{"a" * 77}...")',
+        ),
+        (
+            {"type": "includes", "keywords": ["x", "y"], "expectedOutcome": "any"},
+            "a",
+            "failed (none of 2)",
+        ),
+        (
+            {"type": "includes", "keywords": ["x", "Y"], "expectedOutcome": "any"},
+            "y",
+            'passed (with "Y")',
+        ),
+        (
+            {"type": "regex", "pattern": r"\d{4}", "expectedOutcome": "match"},
+            "12",
+            r'failed (no match of "\d{4}")',
+        ),
+        ({"type": "regex", "pattern": "a+"}, "a", 'failed (matches "a+")'),
+    ],
+)
+def test_the_reasoning_says_what_the_rule_saw(check: dict[str, Any], text: str, seen: str) -> None:
+    """The measured number stands beside its bounds, and the keyword or pattern that decided is named."""
+    (result,) = run(rules(check), text)
+    assert result.reasoning == f"rule {check['type']} on response: {seen}"
 
 
 @pytest.mark.parametrize(
