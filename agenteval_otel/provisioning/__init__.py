@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from agenteval_otel.provisioning.files import GeneratedFiles
+from agenteval_otel.provisioning.pages import PAGES, WITHOUT
 from agenteval_otel.provisioning.plan import MonitoringPlan, PlannedCriterion
 
 __all__ = [
@@ -24,6 +25,10 @@ __all__ = [
 ]
 
 ALL = "all"
+_PAGES = (
+    f"where the pages are opened: alerts about quality and panels link to the answers there (default: {PAGES}, where "
+    f"`ui` listens. {WITHOUT}: no links)"
+)
 
 
 class ProvisioningTarget(NamedTuple):
@@ -47,7 +52,8 @@ TARGETS: Mapping[str, ProvisioningTarget] = {
         "dashboards and data sources for Grafana",
         "grafana/",
         {
-            "queries": "recorded (default) reads what Prometheus records, raw does without, by Grafana's expressions"
+            "queries": "recorded (default) reads what Prometheus records, raw does without, by Grafana's expressions",
+            "pages": _PAGES,
         },
     ),
     "prometheus": ProvisioningTarget(
@@ -56,6 +62,7 @@ TARGETS: Mapping[str, ProvisioningTarget] = {
         {
             "runbooks": "where the runbooks are read, such as https://wiki.example.com/runbooks",
             "traces": "Jaeger, such as http://127.0.0.1:16686: alerts about quality link to the failing answers there",
+            "pages": _PAGES,
         },
     ),
     "alertmanager": ProvisioningTarget(

@@ -4,14 +4,18 @@ demo's traffic.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from agenteval_otel import semconv
+from agenteval_otel.provisioning.pages import PAGES
 from tests.provisioning.queries import PanelQuery, queries_of
+from tests.ui.served import client_of, served
 
 from .faults import LOOPBACK
 from .jaeger import Jaeger
@@ -42,14 +46,15 @@ CRITERION = "gen_ai_evaluation_name"
 
 
 class Stack(NamedTuple):
-    """What the operator has open, once the traffic is over; when the worse prompt was released, and
-    the end.
+    """What the operator has open, once the traffic is over; where the service that fell stores its
+    answers; when the worse prompt was released, and the end.
     """
 
     jaeger: Jaeger
     prometheus: Prometheus
     loki: Loki
     webhook: Webhook
+    stored: Path
     fell_at: float
     ended_at: float
 
@@ -63,8 +68,10 @@ def stack_fixture(
         "COLLECTOR_TRACES_ENDPOINT": jaeger.otlp_endpoint,
         "COLLECTOR_LOGS_ENDPOINT": loki.otlp_endpoint,
     }
+    folder = tmp_path_factory.mktemp("shipped")
+    stored = folder / "answers.db"
     with alerting(
-        tmp_path_factory.mktemp("shipped"),
+        folder,
         FOLDER / "agenteval.yaml",
         time_scale=TIME_SCALE,
         every_s=EVERY_S,
@@ -72,20 +79,20 @@ def stack_fixture(
         environment=backends,
     ) as (collector, prometheus, hook):
         began = time.time()
-        finish(*_traffic(collector.grpc_endpoint))
+        finish(*_traffic(collector.grpc_endpoint, stored))
         ended = time.time()
         wait_for_what_was_sent(collector, prometheus)
-        yield Stack(jaeger, prometheus, loki, hook, began + SECONDS / 2, ended)
+        yield Stack(jaeger, prometheus, loki, hook, stored, began + SECONDS / 2, ended)
 
 
-def _traffic(endpoint: str) -> list[Any]:
+def _traffic(endpoint: str, stored: Path) -> list[Any]:
     """The applications, each a process of its own; metrics every half second, as fits the shrunken
     windows.
     """
     demo = ("-m", "agenteval_otel", "demo", f"--seconds={SECONDS}", f"--calls={SECONDS * 20}")
     own = ("-m", "tests.backends.applications")
     programs = (
-        (FALLING, "2.0", demo),
+        (FALLING, "2.0", (*demo, f"--storage={stored}")),
         *((HEALTHY, version, (*demo, "--no-drop")) for version in ("1.0", "2.0")),
         (REVIEWED, "1.0", (*own, "reviewed", str(SECONDS))),
         (OTHERS, "1.0", (*own, "others", str(SECONDS))),
@@ -115,6 +122,21 @@ def test_a_quality_drop_wakes_somebody(stack: Stack) -> None:
     assert first.labels["severity"]
     assert first.labels["gen_ai_agent_name"] == "support"
     assert FELL in first.annotations["summary"]
+
+
+def test_an_alert_leads_to_the_answers_that_fail(stack: Stack) -> None:
+    """Its `answers_url`, at the pages over what that service stores."""
+    fell = {"job": FALLING, CRITERION: FELL}
+    assert stack.prometheus.wait_for(lambda _: stack.webhook.firing(**fell), ARRIVAL_LIMIT_S)
+    url = stack.webhook.firing(**fell)[0].annotations["answers_url"]
+    print(url)
+    assert url.startswith(f"{PAGES}/answers?agent=support&criterion={FELL}&outcome=fail&")
+    with served(stack.stored) as address, client_of(address) as client:
+        page = client.get(url.removeprefix(PAGES))
+    assert page.status_code == 200
+    listed = re.findall(r"<td data-name=\"Verdicts\">(.*?)</td>", page.text)
+    assert listed
+    assert [verdicts for verdicts in listed if FELL not in verdicts] == []
 
 
 def test_nobody_is_woken_by_a_healthy_run(stack: Stack) -> None:

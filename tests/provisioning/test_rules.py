@@ -16,10 +16,14 @@ import yaml
 
 from agenteval_otel import semconv as names
 from agenteval_otel.engine.objectives import BreachSettings
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning import MonitoringPlan
-from agenteval_otel.provisioning.prometheus import alerts_of, files_of
+from agenteval_otel.provisioning.pages import PAGES
+from agenteval_otel.provisioning.prometheus import Alert, alerts_of, files_of
 from agenteval_otel.provisioning.prometheus.quality import burn_limit, burn_verdicts
+from agenteval_otel.provisioning.prometheus.rules import Links
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL, quoted
+from agenteval_otel.ui.access import Access
 
 from .plans import (
     EVERYTHING,
@@ -262,13 +266,16 @@ def with_test(folder: Path, test: dict[str, Any]) -> Path:
 def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> None:
     """A name with quotes, braces and templates in it comes out of selectors and texts unchanged."""
     plan = plan_of(criterion(HOSTILE, agents=(HOSTILE,), objective=0.9))
-    folder = written(
-        files_of(plan, runbooks="https://wiki.example/{{x}}", traces="http://jaeger/"), tmp_path
-    )
+    places = {"runbooks": "https://wiki.example/{{x}}", "traces": "http://jaeger/"}
+    folder = written(files_of(plan, **places, pages="https://scores.example/"), tmp_path)
     who = {CRITERION: HOSTILE, AGENT: HOSTILE, "job": HOSTILE, ENVIRONMENT: HOSTILE}
     service = f"{HOSTILE} in {HOSTILE}"
     link = "http://jaeger/search?lookback=1h&service={0}&tags=%7B%22gen_ai.evaluation.{0}.label%22%3A%22fail%22%7D"
-    links = {"traces_url": link.format(quote_plus(HOSTILE))}
+    name = quote_plus(HOSTILE)
+    links = {"traces_url": link.format(name)}
+    answers = (
+        f"https://scores.example/answers?agent={name}&criterion={name}&outcome=fail&time=evaluated"
+    )
     page = {
         "exp_labels": {**who, "severity": "page"},
         "exp_annotations": {
@@ -279,6 +286,8 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
                 "in `breach.false_alarm_every` verdicts. It lasts until there is evidence of the recovery."
             ),
             "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-breached.md",
+            # promtool's time begins with the epoch.
+            "answers_url": f"{answers}&since={5 * 3600}&until={6 * 3600}",
             **links,
         },
     }
@@ -291,6 +300,7 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
                 "in the last 2h it is more than 28 %, 2.8 times what the objective of 0.9 allows."
             ),
             "runbook_url": "https://wiki.example/{{x}}/agenteval-objective-burn-slow.md",
+            "answers_url": f"{answers}&since={-19 * 3600}&until={5 * 3600}",
             **links,
         },
     }
@@ -307,6 +317,55 @@ def test_names_are_shown_as_they_are(promtool_binary: Path, tmp_path: Path) -> N
         ],
     }
     accepted(promtool_binary, "test", "rules", with_test(folder, test))
+
+
+@pytest.mark.backend
+@pytest.mark.parametrize("agent", ["", names.OTHER])
+def test_answers_are_not_chosen_by_an_agent_that_has_no_name_of_its_own(
+    agent: str, promtool_binary: Path, tmp_path: Path
+) -> None:
+    """Stored answers keep the name for which metrics have no room."""
+    alert = Alert("Tried", "tried == 1", 0.0, "page", "fell", "It fell.", (), is_quality=True)
+    rule = alert.rule(plan_of(), Links(runbooks=None, traces=None, pages="https://scores.example"))
+    (tmp_path / "rules").mkdir()
+    tree = {"groups": [{"name": "tried", "rules": [rule]}]}
+    (tmp_path / "rules/tried.yaml").write_text(yaml.safe_dump(tree))
+    url = "https://scores.example/answers?criterion=a&outcome=fail&time=evaluated&since=3600&until=7200"
+    labels = {CRITERION: "a", AGENT: agent} if agent else {CRITERION: "a"}
+    firing = {
+        "exp_labels": {**labels, "severity": "page"},
+        "exp_annotations": {"summary": "fell", "description": "It fell.", "answers_url": url},
+    }
+    matchers = ", ".join(f"{name}={quoted(value)}" for name, value in labels.items())
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": f"tried{{{matchers}}}", "values": "1x120"}],
+        "alert_rule_test": [{"eval_time": "2h", "alertname": "Tried", "exp_alerts": [firing]}],
+    }
+    accepted(promtool_binary, "test", "rules", with_test(tmp_path, test))
+
+
+def test_alerts_link_to_the_pages_where_there_are_pages() -> None:
+    """To those on this machine unless an address is named, and to none where there are none."""
+    for address, begins in (
+        ({}, f"{PAGES}/answers?"),
+        ({"pages": "https://scores.example/agents/"}, "https://scores.example/agents/answers?"),
+    ):
+        assert answers_urls(**address)
+        assert [url for url in answers_urls(**address) if not url.startswith(begins)] == []
+    assert answers_urls(pages="none") == []
+    assert Access(8629).address.startswith(f"{PAGES}/")
+    for wrong in ("scores.example", "javascript:alert(1)", "", "http://"):
+        with pytest.raises(ConfigurationError, match="pages: must be an address"):
+            answers_urls(pages=wrong)
+
+
+def answers_urls(**options: str) -> list[str]:
+    """Return the links of the alerts about quality of a plan."""
+    plan = plan_of(criterion("a", objective=0.9), criterion("b", scale="numeric", threshold=0.5))
+    (group,) = loaded(files_of(plan, **options)["rules/agenteval-alerts.yaml"])["groups"]
+    annotations = [rule["annotations"] for rule in group["rules"]]
+    return [entry["answers_url"] for entry in annotations if "answers_url" in entry]
 
 
 @pytest.mark.backend

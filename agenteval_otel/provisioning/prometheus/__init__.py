@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from agenteval_otel.provisioning.delays import page_of
 from agenteval_otel.provisioning.files import GeneratedFiles, expect_urls, yaml_text
+from agenteval_otel.provisioning.pages import PAGES, pages_at
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import monitor  # noqa: F401 - registers its alerts after those of quality
 from agenteval_otel.provisioning.prometheus.quality import (
@@ -23,6 +24,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     QUICK_STEP_S,
     STEP_S,
     Alert,
+    Links,
     alerts_of,
 )
 from agenteval_otel.provisioning.prometheus.summed import INTERVAL_S as FLEET_INTERVAL_S
@@ -36,17 +38,22 @@ __all__ = ["Alert", "alerts_of", "files_of"]
 
 
 def files_of(
-    plan: MonitoringPlan, *, runbooks: str | None = None, traces: str | None = None
+    plan: MonitoringPlan,
+    *,
+    runbooks: str | None = None,
+    traces: str | None = None,
+    pages: str = PAGES,
 ) -> GeneratedFiles:
     """Return the recording rules, the alerts and, unless time is scaled, their tests.
 
     The tests are for ``promtool test rules``.
 
-    The annotations ``runbook_url`` and ``traces_url`` begin with the addresses of the runbooks'
-    folder and of Jaeger. Without an address there is no such annotation: a relative link leads
-    nowhere from a message.
+    The annotations ``runbook_url``, ``traces_url`` and ``answers_url`` begin with the addresses of
+    the runbooks' folder, of Jaeger and of the pages. Without an address there is no such
+    annotation: a relative link leads nowhere from a message.
     """
     expect_urls(runbooks=runbooks, traces=traces)
+    links = Links(runbooks, traces, pages_at(pages))
 
     alerts = alerts_of(plan)
     quick_rules = recording_rules(plan, quick=True)
@@ -60,7 +67,7 @@ def files_of(
     dashboards = _rule_groups(
         plan, ("agenteval-dashboards", _SLOW_INTERVAL_S, dashboard_rules(plan))
     )
-    alert_rules = [alert.rule(plan, runbooks, traces) for alert in alerts]
+    alert_rules = [alert.rule(plan, links) for alert in alerts]
     alerting = _rule_groups(plan, ("agenteval-alerts", _INTERVAL_S, alert_rules))
     trees = {
         "rules/agenteval-recording.yaml": (recording, "Input of the alerts and the dashboards."),

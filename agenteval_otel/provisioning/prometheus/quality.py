@@ -407,6 +407,7 @@ def _burning(plan: MonitoringPlan, objective: float, labels: Mapping[str, str]) 
         severity="ticket",
         labels={"objective": figure(objective)},
         is_quality=True,
+        looks_back_s=86_400.0,
         scenarios=_burn_scenarios(labels, objective),
         expression=expression,
         summary=f"{_SHARE} of the answers fail {_WHO}, and its objective allows {_percent(allowed)}",

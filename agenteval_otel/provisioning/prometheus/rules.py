@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, quoted
-from agenteval_otel.semconv import Instrument
+from agenteval_otel.semconv import OTHER, Instrument
 
 SERVICE: Final = (ENVIRONMENT, "job")
 """The labels of a service: one in two environments is two services."""
@@ -51,6 +51,29 @@ _SEARCH: Final = (
     f"{{{{ $labels.{CRITERION} | urlquery }}}}.label%22%3A%22fail%22%7D"
 )
 
+_LEAST_LOOK_BACK_S: Final = 60
+
+
+def _failing_answers(seconds: int) -> str:
+    """Return the address of the failing answers up to the alert, a template, without its beginning.
+
+    Its times are those of the evaluation, as the alert's are. A window by its name would end with
+    the newest result, and show other answers when a message is read late.
+    """
+    agent = (
+        f'{{{{ with $labels.{AGENT} }}}}{{{{ if ne . "{OTHER}" }}}}agent={{{{ . | urlquery }}}}&'
+        "{{ end }}{{ end }}"
+    )
+    criterion = f"criterion={{{{ $labels.{CRITERION} | urlquery }}}}"
+    since = _moment(f"time() - {seconds}")
+    until = _moment("time()")
+    return f"/answers?{agent}{criterion}&outcome=fail&time=evaluated&since={since}&until={until}"
+
+
+def _moment(expression: str) -> str:
+    """Return a template of a number of PromQL, in whole seconds."""
+    return f'{{{{ query "{expression}" | first | value | printf "%.0f" }}}}'
+
 
 class Series(NamedTuple):
     """Describes a series of a scenario.
@@ -79,6 +102,20 @@ def scenario(job: str, fires: str, *series: Series) -> Scenario:
     return Scenario(job, series, frozenset(fires.split()))
 
 
+class Links(NamedTuple):
+    """Holds the addresses with which links of alerts begin.
+
+    Attributes:
+        runbooks: Of the runbooks' folder. None: no links.
+        traces: Of Jaeger. None: no links.
+        pages: Of the pages in the browser. Empty: no links.
+    """
+
+    runbooks: str | None
+    traces: str | None
+    pages: str
+
+
 class Alert(NamedTuple):
     """One alerting rule: everything about it but its runbook, which is ``docs/runbooks/{page}``.
 
@@ -96,6 +133,7 @@ class Alert(NamedTuple):
         scenarios: Its tests. Empty where another alert has them too.
         labels: Further labels, the same for everything that the rule returns.
         is_quality: It is about the answers. Others are about the monitoring itself.
+        looks_back_s: How far back the answers lie that it is about, before the time scale.
     """
 
     name: str
@@ -110,24 +148,23 @@ class Alert(NamedTuple):
     is_quality: bool = False
     keep_s: float = 0.0
     step_s: int = STEP_S
+    looks_back_s: float = 3_600.0
 
     @property
     def page(self) -> str:
         """Return the file of its runbook: the name in lower case, words joined by hyphens."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", self.name).lower() + ".md"
 
-    def rule(
-        self, plan: MonitoringPlan, runbooks: str | None, traces: str | None
-    ) -> dict[str, Any]:
-        """Return the alert as Prometheus reads it.
-
-        It has the addresses of the runbooks' folder and of Jaeger if they are known.
-        """
+    def rule(self, plan: MonitoringPlan, links: Links) -> dict[str, Any]:
+        """Return the alert as Prometheus reads it."""
         annotations = {"summary": self.summary, "description": self.description}
-        if runbooks is not None:
-            annotations["runbook_url"] = literal(f"{runbooks.rstrip('/')}/{self.page}")
-        if traces is not None and self.is_quality:
-            annotations["traces_url"] = literal(traces.rstrip("/")) + _SEARCH
+        if links.runbooks is not None:
+            annotations["runbook_url"] = literal(f"{links.runbooks.rstrip('/')}/{self.page}")
+        if links.traces is not None and self.is_quality:
+            annotations["traces_url"] = literal(links.traces.rstrip("/")) + _SEARCH
+        if links.pages and self.is_quality:
+            seconds = max(_LEAST_LOOK_BACK_S, round(self.looks_back_s * plan.time_scale))
+            annotations["answers_url"] = literal(links.pages) + _failing_answers(seconds)
         if self.is_quality and plan.is_judged:
             annotations["estimate"] = _estimate(plan)
         times = {"for": self.for_s, "keep_firing_for": self.keep_s}
