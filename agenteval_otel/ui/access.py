@@ -105,7 +105,9 @@ class Access:
         query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
         if scope["method"] in ("GET", "HEAD") and _same(query.pop("token", ""), self.token):
             rest = f"?{urlencode(query)}" if query else ""
-            cookie = f"{self.cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
+            # Lax: a link in an alert or in Grafana opens a page. Requests of other sites' pages get no
+            # cookie, nor do forms that they send.
+            cookie = f"{self.cookie}={self._session}; Path=/; HttpOnly; SameSite=Lax"
             # After two slashes a browser would read the name of another host.
             location = f"/{quote(scope['path'].lstrip('/'))}{rest}"
             redirect = ((b"location", location.encode()), (b"set-cookie", cookie.encode()))

@@ -132,6 +132,21 @@ def test_every_page_is_whole_in_both_themes(
         assert page.evaluate(_RUN_AXE) == []
 
 
+def test_a_link_on_another_site_opens_the_answers(serve: Serve, visit: Any, tmp_path: Path) -> None:
+    """As in a message that is read in the browser: the cookie goes with it."""
+    store(tmp_path / "a.db", traffic())
+    address = serve(tmp_path / "a.db")
+    page = visit(address)
+    link = f"<a href='{address.split('/?')[0]}/answers?outcome=fail'>answers</a>"
+    page.route(
+        "http://alerts.example/",
+        lambda route: route.fulfill(body=link, content_type="text/html"),
+    )
+    page.goto("http://alerts.example/")
+    page.click("text=answers")
+    page.wait_for_selector("h1:has-text('Answers')")
+
+
 def test_a_step_that_is_not_over_is_dashed_and_says_so(
     serve: Serve, visit: Any, tmp_path: Path
 ) -> None:

@@ -270,7 +270,7 @@ def test_nothing_is_shown_without_the_token(open_pages: Open) -> None:
         )
         assert re.fullmatch(r"/[^/\\\t].*", reply.headers["location"]), path
     assert "HttpOnly" in reply.headers["set-cookie"]
-    assert "SameSite=Strict" in reply.headers["set-cookie"]
+    assert "SameSite=Lax" in reply.headers["set-cookie"]
     policy = reply.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
