@@ -62,7 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-open", action="store_true", help="print the address, and open no browser"
     )
     parser.add_argument(
-        "--settings", metavar="FILE", help="a settings file, whose objectives the pages show"
+        "--settings",
+        metavar="FILE",
+        help="a settings file, whose objectives the pages show in place of stored ones",
     )
     parser.add_argument(
         "--trace-url",

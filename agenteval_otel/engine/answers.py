@@ -80,7 +80,7 @@ def facts_of(result: EvaluationResult, facts: dict[str, Any]) -> dict[str, Any]:
 def _worked_out(
     result: EvaluationResult, score: Any, criteria: Sequence[EvaluationCriteria]
 ) -> dict[str, Any]:
-    """Return the normalized form, verdict, label and threshold of a result that has the bare score.
+    """Return the normalized form, verdict, label, threshold and objective of a result's bare score.
 
     Fields that the result has already are left out. A score off the criterion's scale makes the
     result a failure.
@@ -100,6 +100,7 @@ def _worked_out(
         "passed": passed,
         "label": None if label is None else clean(label, 64),
         "threshold": criterion.threshold,
+        "objective": criterion.objective,
     }
     return {
         name: value

@@ -375,6 +375,7 @@ def result_of(
         "label": score.label or label_of(value, passed),
         "passed": passed,
         "threshold": criterion.threshold,
+        "objective": criterion.objective,
         "reason_code": score.reason_code,
         **evaluator.signature,
     }

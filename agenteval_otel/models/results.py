@@ -152,6 +152,8 @@ class EvaluationResult(Value):
         calls_model: The evaluator asked a model, so its time and its span are worth showing.
         shadow: The evaluator is tried: the result counts in no overall score, objective, alert or
             verdict.
+        objective: The share of results that should pass, as the criterion had it. Set for scores
+            only. None without one.
         probability: Inclusion probability of this response for this evaluator. None when unknown.
         least_probability: The least one that an answer of the agent can have, where this response's
             is more than twice as high: it was preferred, and tells little of most answers. None for
@@ -174,6 +176,7 @@ class EvaluationResult(Value):
     label: str | None = None
     passed: bool | None = None
     threshold: float | None = None
+    objective: float | None = None
     reason_code: str | None = None
     error_type: str | None = None
     skip_reason: str | None = None

@@ -110,6 +110,8 @@ class LineFiles(Place):
                     row.unit or row.id,
                     result.is_shadow,
                     not result.is_baseline,
+                    result.objective,
+                    result.cost,
                 )
                 part.append(columns)
             if len(part) >= _AT_ONCE:

@@ -34,9 +34,12 @@ COLUMNS: Final = (
     "cluster",
     "shadow",
     "preferred",
+    "objective",
+    "cost",
 )
 """Of a row of `Place.columns`, in this order. Moments are in seconds since the epoch. When the answer
-was given may be None. `preferred` is whether the result has a `least_probability`.
+was given may be None. `preferred` is whether the result has a `least_probability`. `cost` is what the
+judge's calls cost in USD, perhaps as text (`cost_of`), or None if no model was called.
 """
 
 

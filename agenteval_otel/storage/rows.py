@@ -6,6 +6,7 @@ whichever it was. Only this module turns text into results.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -27,12 +28,16 @@ LABELS: Final = (
 """What answers are chosen and grouped by, besides tags (``tag.<key>``) and time."""
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _MOST_NAMES: Final = 1_000
+_MOST_USD: Final = 1e9  # a cost above it is no cost
+PRICE_UNKNOWN: Final = -1.0
+"""The cost of a judge's calls whose price is not known."""
 SCORED: Final = "scored"
 SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 _OF_RESULT: Final = (
     "criterion_name", "evaluator_id", "evaluator_type", "evaluator_version", "evaluator_kind", "error", "skip_reason",
     "normalized", "passed", "probability", "reason_code", "error_type", "label", "shadow", "least_probability",
+    "objective", "metadata",
 )  # fmt: skip
 _OF_INPUT: Final = {
     "prompt", "message_history", "ground_truth", "conversation", "response", "metadata", "tags", "session_id",
@@ -56,6 +61,10 @@ class ResultRow(NamedTuple):
         probability: Inclusion probability. None if it is unknown.
         reason: The reason's code, else the type of the error, else the label.
         is_baseline: The answer had the least probability, as far as that is known.
+        objective: The share of results that should pass, as the criterion had it. Set for scores
+            only. None without one.
+        cost: What the judge's calls cost in USD, or `PRICE_UNKNOWN`. None if no model was called, or
+            if the result of another criterion has the cost of the same call.
     """
 
     criterion: str
@@ -69,6 +78,8 @@ class ResultRow(NamedTuple):
     reason: str | None = None
     is_shadow: bool = False
     is_baseline: bool = True
+    objective: float | None = None
+    cost: float | None = None
 
     @property
     def weight(self) -> float:
@@ -350,6 +361,8 @@ def result_row(
     reason: str | None = None,
     is_shadow: object = False,
     least_probability: object = None,
+    objective: object = None,
+    cost: float | None = None,
 ) -> ResultRow:
     """Return a row. A score that is no number from 0 to 1, NaN included, is a failure.
 
@@ -373,6 +386,8 @@ def result_row(
         reason,
         bool(is_shadow),
         not least_probability,
+        objective_of(objective),
+        cost,
     )
 
 
@@ -397,6 +412,8 @@ def _row_of_result_record(record: object) -> ResultRow:
         label,
         shadow,
         least_probability,
+        objective,
+        metadata,
     ) = map(record.get, names)
     if not isinstance(criterion, str):
         raise NotAResultError("a result has no criterion")
@@ -419,7 +436,33 @@ def _row_of_result_record(record: object) -> ResultRow:
         reason,
         shadow is True,
         least_probability,
+        objective,
+        None if metadata is None else _cost_in(metadata),
     )
+
+
+def _cost_in(metadata: object) -> float | None:
+    """Return what the judge's calls cost, of a result's metadata."""
+    facts = metadata.get("judge") if isinstance(metadata, Mapping) else None
+    return cost_of(facts.get("costUsd")) if isinstance(facts, Mapping) else None
+
+
+def cost_of(stored: object) -> float:
+    """Return a cost in USD, stored as a number or its text, or `PRICE_UNKNOWN`."""
+    cost = _number_of(stored)
+    return cost if 0.0 <= cost <= _MOST_USD else PRICE_UNKNOWN
+
+
+def objective_of(stored: object) -> float | None:
+    """Return an objective above 0, stored as a number or its text. None without one."""
+    return None if stored is None else known(_number_of(stored))
+
+
+def _number_of(stored: object) -> float:
+    if isinstance(stored, int | float | str):
+        with contextlib.suppress(ValueError, OverflowError):
+            return float(stored)
+    return math.nan
 
 
 _LAST_S = 253_402_300_799.0  # the end of the year 9999: no date can be later

@@ -16,6 +16,7 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.places import Place, Query, Stored
 from agenteval_otel.storage.rows import (
     LABELS,
+    PRICE_UNKNOWN,
     AnswerRow,
     Label,
     ResultRow,
@@ -163,6 +164,8 @@ class StoredDatabase(Place):
             unit,
             _has(self.target, '"shadow":true'),
             _has(self.target, '"least_probability":'),
+            _stored_objective(self.target),
+            _stored_cost(self.target),
         )
         joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
         with connect_reader(self.target) as connection:
@@ -443,6 +446,30 @@ def _has(target: Target, text: str) -> Any:
     """
     find = sa.func.strpos if target.path is None else sa.func.instr
     return find(RESULTS.c.details, text) > 0
+
+
+def _stored_objective(target: Target) -> Any:
+    """Return the objective in the details of a result, on a server as text. NULL without one."""
+    details = RESULTS.c.details
+    has_it = _has(target, '"objective":')
+    if target.path is None:
+        return sa.case((has_it, sa.cast(details, sa.JSON).op("->>")("objective")))
+    # of a text that is no JSON SQLite would refuse to read the whole table
+    has_it &= sa.func.json_valid(details) == 1
+    return sa.case((has_it, sa.func.json_extract(details, "$.objective")))
+
+
+def _stored_cost(target: Target) -> Any:
+    """Return the cost in the details of a result as `COLUMNS` has it, on a server as text."""
+    details = RESULTS.c.details
+    has_judge = _has(target, '"judge":{')
+    if target.path is None:
+        path = sa.cast(["metadata", "judge", "costUsd"], sa.ARRAY(sa.Text))
+        of_server = sa.cast(details, sa.JSON).op("#>>")(path)
+        return sa.case((has_judge, sa.func.coalesce(of_server, str(PRICE_UNKNOWN))))
+    has_judge &= sa.func.json_valid(details) == 1
+    of_file = sa.func.json_extract(details, "$.metadata.judge.costUsd")
+    return sa.case((has_judge, sa.func.coalesce(of_file, PRICE_UNKNOWN)))
 
 
 def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list[Label]:

@@ -55,7 +55,7 @@ class UiSettings(NamedTuple):
     Attributes:
         place: Where the results are read.
         title: How the pages name it.
-        objectives: Of the criteria, by their names, 0 to 1.
+        objectives: Of the criteria, by their names, 0 to 1. They come before stored ones.
         trace_url: Where a trace is shown, with ``{trace_id}`` and perhaps ``{span_id}``. None
             without such a place.
         keeps_comments: The content of labels is stored.
@@ -129,6 +129,11 @@ class Pages:
     def __repr__(self) -> str:
         return f"<Pages {self.settings.title}>"
 
+    @property
+    def objectives(self) -> dict[str, float]:
+        """Return the objectives of the criteria: those of the settings, else those stored."""
+        return {**self.columns.objectives, **self.settings.objectives}
+
     def render(self, template: str, *, is_static: bool = False, **values: Any) -> str:
         csrf = self.access.csrf if self.access is not None and not is_static else ""
         return self._templates.get_template(template).render(
@@ -161,7 +166,7 @@ class Pages:
         window = _window(query)
         name = query.get("name", "")
         filters = {column: query[column] for column in self.dimensions if query.get(column)}
-        stored = views.criterion(self.columns, name, window, self.settings.objectives, filters)
+        stored = views.criterion(self.columns, name, window, self.objectives, filters)
         if stored is None:
             raise _NotFound(f"no result of a criterion {name!r} is stored")
         view, rows = stored
@@ -369,7 +374,7 @@ class Pages:
         version, criteria = self._overviews.get((window, run), (-1, []))
         if version != current:
             filters = {"run": run} if run else {}
-            criteria = views.overview(self.columns, window, self.settings.objectives, filters)
+            criteria = views.overview(self.columns, window, self.objectives, filters)
             criteria = self._with_notes(criteria, window, filters)
             self._overviews[window, run] = (current, criteria)
         return criteria

@@ -1,6 +1,6 @@
 """All stored results as columns in memory, so that every figure of every page is a sum over arrays.
 
-One result takes about 80 bytes. Later results are appended in the order of their evaluations' ids,
+One result takes about 84 bytes. Later results are appended in the order of their evaluations' ids,
 which sort by time. The newest minute is read again each time, because processes commit in any
 order.
 """
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models.intervals import Estimate, UnitMean
 from agenteval_otel.storage.places import Place
+from agenteval_otel.storage.rows import cost_of, objective_of
 from agenteval_otel.storage.summaries import ScoreColumns, summarise
 from agenteval_otel.ui.runs import Runs
 
@@ -62,6 +63,7 @@ _TYPES: Final[dict[str, Any]] = {
     "cluster": np.uint32,
     "is_shadow": np.bool_,
     "is_baseline": np.bool_,
+    "cost": np.float32,
 }
 
 
@@ -107,6 +109,7 @@ class ResultColumns:
         self._runs = runs
         self._names: dict[str, dict[str | None, int]] = {name: {} for name in NAMED}
         self._columns: dict[str, NDArray[Any]] = {}
+        self._objectives: dict[tuple[str, str | None], float] = {}  # by criterion and agent
         self._settled = 0  # how many rows, from the first on, are not read again
         self._settled_id = ""
         self._looked_s = -math.inf
@@ -130,6 +133,14 @@ class ResultColumns:
     def code(self, column: str, name: str) -> int:
         """Return the code of a name, -1 for a name that no result has."""
         return self._names[column].get(name or None, -1)
+
+    @property
+    def objectives(self) -> dict[str, float]:
+        """Return the newest stored objectives of the criteria, the highest where agents differ."""
+        objectives: dict[str, float] = {}
+        for (criterion, _), objective in self._objectives.items():
+            objectives[criterion] = max(objective, objectives.get(criterion, 0.0))
+        return objectives
 
     def refresh(
         self, *, at_once: bool = False, progress: Callable[[int, int], None] | None = None
@@ -165,6 +176,7 @@ class ResultColumns:
         size = total + _SPARE_ROWS
         self._columns = {name: np.empty(size, kind) for name, kind in types.items()}
         self.count = 0
+        self._objectives.clear()
         self._settled = 0
         self._settled_id = ""
 
@@ -208,6 +220,8 @@ class ResultColumns:
             cluster,
             is_shadow,
             is_preferred,
+            objective,
+            cost,
         ) = zip(*rows, strict=True)
         # in the order of `NAMED`
         texts = [
@@ -246,9 +260,27 @@ class ResultColumns:
         values["cluster"] = [hash(value) & _HASH for value in cluster]
         values["is_shadow"] = [bool(value) for value in is_shadow]
         values["is_baseline"] = [not value for value in is_preferred]
+        values["cost"] = [math.nan if value is None else cost_of(value) for value in cost]
+        self._learn_objectives(criterion, agent, objective)
         for name, value in values.items():
             self._columns[name][position:end] = value
         return end
+
+    def _learn_objectives(
+        self,
+        criteria: Sequence[str],
+        agents: Sequence[str | None],
+        objectives: Sequence[object],
+    ) -> None:
+        """Keep the newest objective of each criterion and agent."""
+        if not any(objectives):
+            return
+        for criterion, agent, stored in zip(criteria, agents, objectives, strict=True):
+            objective = objective_of(stored)
+            key = (criterion, agent)
+            is_kept = key in self._objectives or len(self._objectives) < _MAX_NAMES
+            if objective is not None and is_kept:
+                self._objectives[key] = objective
 
     def _encode(self, column: str, values: Sequence[str | None]) -> list[int] | int:
         """Return the codes of a column's names, or the one code of all."""

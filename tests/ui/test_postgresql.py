@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from agenteval_otel.components.database.target import target_of
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.read import database_of
+from agenteval_otel.storage.rows import PRICE_UNKNOWN
 from agenteval_otel.storage.sql_database import Database
 from agenteval_otel.storage.sql_rows import rows_of
 from agenteval_otel.ui.labels import Labels
@@ -20,7 +22,7 @@ from tests.storage.conftest import (
     postgresql_server_fixture,
 )
 from tests.ui.served import client_of, served
-from tests.ui.stored import columns_of, store, traffic
+from tests.ui.stored import answer, columns_of, score, store, traffic
 
 __all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture"]
 
@@ -29,13 +31,18 @@ pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
 def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path) -> None:
     """Every page opens, the figures are equal, and a label is stored and joined with its answer."""
-    answers = traffic(90)
+    judged = score("judged", objective=0.8, metadata={"judge": {"model": "m", "costUsd": 0.25}})
+    free = score("free", metadata={"judge": {"model": "m"}})
+    answers = [*traffic(90), answer(judged, free, number=90)]
     target = target_of(None, postgresql.url)
     place, database = database_of(target), Database(target)
     assert not any(database.write([rows_of(item) for item in answers], may_wait=True))
     database.close()
     views = [_views(chosen) for chosen in (place, store(tmp_path / "a.db", answers))]
     assert views[0] == views[1]
+    stored = columns_of(place)
+    assert stored.objectives == {"judged": 0.8}
+    assert sorted(stored["cost"][~np.isnan(stored["cost"])]) == [PRICE_UNKNOWN, 0.25]
     with served(postgresql.url) as address, client_of(address) as client:
         for path in (
             "/",
