@@ -45,7 +45,7 @@ class ConfigurationError(AgentEvalError):
     def of(problems: Sequence[tuple[str | None, str]]) -> ConfigurationError:
         """Return one error of several problems."""
         lines = [f"{path}: {message}" if path else message for path, message in problems]
-        error = ConfigurationError("; ".join(lines))
+        error = ConfigurationError(". ".join(lines))
         error.problems = tuple(problems)
         error.path = error.problems[0][0] if problems else None
         return error

@@ -14,7 +14,7 @@ LARGE = 40  # syntax nodes of a statement
 LONG = 100  # characters of a first sentence
 # Methods of named tuples and what Python itself calls by such a name.
 NO_REACH = {"_replace", "_asdict", "_fields", "_exit", "_getframe"}
-SEPARATOR = re.compile(r"\s*[,;\t]+\s*")
+SEPARATOR = re.compile(r"[,;\t]+")
 END_OF_CLAUSE = re.compile(r";(?=\s|$)")
 NO_PROSE = {
     "capture/redaction/reading.py": ("[",),  # an expression
@@ -27,6 +27,7 @@ NO_PROSE = {
         " List at most ",
         "Claims: ",
         "Answer with one JSON object",
+        "; ",
     ),
     "offline/comparison/pairwise.py": ("Which of the two serves", "The data has ended;"),
     "provisioning/collector/__init__.py": ("import http.client as h;",),

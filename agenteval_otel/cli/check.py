@@ -219,7 +219,7 @@ def _handler(pipeline: Pipeline, name: str) -> Iterator[str]:
         if evaluator.sample_rate is not None:
             rate = f", at most {setting(evaluator.sample_rate)} of all"
         own = [criteria[declared.name] for declared in declared_criteria(evaluator)]
-        scored = "; ".join(map(_describe_criterion, own))
+        scored = ", ".join(map(_describe_criterion, own))
         when = "" if evaluator.schedule == "immediate" else ", off-peak"
         yield f"  {evaluator.type} [{evaluator.resolved_execution}{rate}{when}]: {scored or 'what it is asked for'}"
     if plan.runner.escalation is not None:
@@ -262,14 +262,14 @@ def _describe_telemetry(settings: Settings) -> str:
         target = "to the application's OpenTelemetry provider, or nowhere without one"
     words = [
         target,
-        f"signals {', '.join(sorted(provider.signals)) or 'none'}",
-        f"content {provider.emitter.content}",
+        f"Signals: {', '.join(sorted(provider.signals)) or 'none'}",
+        f"Content: {provider.emitter.content}",
     ]
     if provider.detail != "auto":
-        words.append(f"detail {provider.detail}")
+        words.append(f"Detail: {provider.detail}")
     if provider.headers:
-        words.append(f"headers {', '.join(sorted(provider.headers))} (values hidden)")
-    return "; ".join(words)
+        words.append(f"Headers: {', '.join(sorted(provider.headers))} (values hidden)")
+    return ". ".join(words)
 
 
 def _describe_dimensions(settings: Settings, pipeline: Pipeline) -> str:

@@ -434,7 +434,7 @@ def prepare_models(name: str, part: object, path: str = "") -> None:
             effect: dict[str, str] = {}
             if event == "model_cannot_be_asked":
                 effect["effect"] = "results that need it fail, all others go on"
-            log.warning(event, part=name, detail="; ".join(details)[:1_000], **effect)
+            log.warning(event, part=name, detail=". ".join(details)[:1_000], **effect)
 
 
 def _parts(

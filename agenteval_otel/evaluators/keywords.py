@@ -100,14 +100,14 @@ class KeywordCoverage(BuiltInEvaluator, type="KeywordCoverage"):
         share = len(matched) / len(keywords)
         parts = (
             f"{len(matched)} of {len(keywords)} keywords ({100 * share:.0f}%)",
-            f"found: {listed(matched)}",
-            f"missed: {listed(missed)}",
-            f"text: {text[:_SHOWN_CHARACTERS]}",
+            f"Found: {listed(matched)}",
+            f"Missed: {listed(missed)}",
+            f"Text: {text[:_SHOWN_CHARACTERS]}",
         )
         return Score(
             value=share,
             reason_code="missing_keyword" if missed else None,
-            reasoning="; ".join(parts),
+            reasoning=". ".join(parts),
             metadata={"foundKeywords": matched, "missedKeywords": missed},
         )
 

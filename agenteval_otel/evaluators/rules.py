@@ -489,7 +489,7 @@ class Json(RuleCheck, type="json"):
         if self.definition is None:
             return True
         problems = self._problems_of(value)
-        return _failed("schema_mismatch", "; ".join(problems)) if problems else True
+        return _failed("schema_mismatch", ". ".join(problems)) if problems else True
 
 
 def _finite(text: str) -> float:

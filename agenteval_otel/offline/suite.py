@@ -97,7 +97,7 @@ class SuiteResult(Value):
             has_room = bool(why) and room > _LEAST
             texts.append(f"{what} ({brief(why, room)})" if has_room else what)
         verdict = "passed" if self.passed else "failed"
-        shown = brief("; ".join(texts), _SHORT) or self.reasoning
+        shown = brief(", ".join(texts), _SHORT) or self.reasoning
         return f"<SuiteResult {self.name!r} {verdict}: {shown}>"
 
     def __str__(self) -> str:
@@ -157,7 +157,7 @@ def result_of_suite(
         failed = [result.error or "" for result in group if result.status == "failed"]
         scored = [result for result in group if result.status == "scored"]
         if failed:
-            errors[criterion_name] = "; ".join(failed)
+            errors[criterion_name] = ". ".join(failed)
         elif scored:
             scores[criterion_name] = _score_of(scored)
         else:
@@ -170,14 +170,14 @@ def result_of_suite(
     lists = (("failed", failures), ("broke", errors), ("skipped", skipped), ("not run", not_run))
     for label, listed in lists:
         if listed:
-            parts.append(f"{label}: {', '.join(listed)}")
+            parts.append(f"{label.capitalize()}: {', '.join(listed)}")
     values = [score.value for score in scores.values() if score.value is not None]
     is_empty = not names and not results
     return SuiteResult(
         name=name,
         passed=not failures and not errors and (bool(scores) or is_empty),
         value=_mean(values),
-        reasoning="; ".join(parts),
+        reasoning=". ".join(parts),
         scores=scores,
         errors=errors,
         skipped=skipped,
@@ -201,7 +201,7 @@ def _score_of(results: Sequence[EvaluationResult]) -> SuiteScore:
     return SuiteScore(
         passed=all_pass,
         value=_mean(values),
-        reasoning="; ".join(reasons) or None,
+        reasoning=". ".join(reasons) or None,
     )
 
 

@@ -53,7 +53,8 @@ class FirstOfSampler(Sampler, type="first_of"):
     samplers: ListOf[SerializeAsAny[Sampler]] = Field(min_length=1, max_length=32)
 
     def __str__(self) -> str:
-        return f"first of: {'; '.join(map(str, self.samplers))}"
+        numbered = [f"({number}) {sampler}" for number, sampler in enumerate(self.samplers, 1)]
+        return f"first of: {', '.join(numbered)}"
 
     @field_validator("samplers", mode="before")
     @classmethod

@@ -253,7 +253,7 @@ def explained(figure: Figure, *, rate: bool) -> str:
         )
     if figure.unknown:
         parts.append(f"{figure.unknown:,} have an unknown probability and count once each")
-    return "; ".join(parts)
+    return ", ".join(parts)
 
 
 def rows_in(

@@ -92,7 +92,7 @@ def test_a_threshold_is_chosen_on_prompts_that_no_figure_has() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"passed": None}, "60 left out, the judge gave no verdict"),
+        ({"passed": None}, "60 left out because the judge gave no verdict"),
         ({"weight": float("nan")}, "answer '0' has the weight nan"),
         ({"label_weight": 0.0}, "answer '0' has the weight 0.0"),
         ({"key": "0"}, "1 answers stand there more than once: '0'"),

@@ -52,9 +52,9 @@ def test_the_report_on_a_valid_file_describes_what_will_run(
         "  ResponseHealth [inline]: response_health (binary, weight 2, objective 95 %)",
         "  KeywordCoverage [inline, at most 50 % of all]: kw (numeric, passes from 0.5)",
         "quiet: off",
-        "every other handler: first of: error; all calls, at most 3 a second; 10 % of the calls",
-        "Telemetry goes to http://***@collector:4317; signals metrics; content no_content; detail result; "
-        "headers api_key, authorization (values hidden)",
+        "every other handler: first of: (1) error, (2) all calls, at most 3 a second, (3) 10 % of the calls",
+        "Telemetry goes to http://***@collector:4317. Signals: metrics. Content: no_content. Detail: result. "
+        "Headers: api_key, authorization (values hidden)",
         "  json_file (path ***/a.jsonl)",
         "Redaction of what leaves the process: none",
         "Evaluations run in: a background thread of each process, dispatcher: pool (max_items 9)",
@@ -107,7 +107,7 @@ def test_one_profile_can_be_checked(cli: CommandLine, monkeypatch: pytest.Monkey
     out = cli("check", file, "--profile", "production")
     assert "is valid (profile production)." in out, "the others were not checked"
     assert "every other handler: 5 % of the calls" in out
-    assert "content span_only" in out
+    assert "Content: span_only" in out
     monkeypatch.setenv("AGENTEVAL_PROFILE", "ci")
     out = cli("check", file)
     assert "Evaluation is disabled" in out
@@ -181,7 +181,7 @@ def test_the_report_names_the_destination_of_telemetry(
     )
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://variable:4317")
     assert "else to http://variable:4317 (OTEL_EXPORTER_OTLP_ENDPOINT)" in cli("check", file)
-    assert "signals none" in cli("check", cli.settings("telemetry: {signals: []}"))
+    assert "Signals: none" in cli("check", cli.settings("telemetry: {signals: []}"))
     assert "  sqlite: agenteval.db" in cli("check", cli.settings("storage: sqlite"))
     stored = cli("check", cli.settings("storage: [{type: json_file, path: a.jsonl}]"))
     assert "Telemetry goes to the application's" in stored

@@ -343,7 +343,7 @@ def test_nothing_scored_is_2(evaluate: Evaluate) -> None:
     assert "says.jsonl: is empty" in evaluate.err
     assert "says" in evaluate.answers("break", "skip", code=2)
     assert (
-        "nothing was scored (says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1)"
+        "nothing was scored. says: 0 scored, 1 skipped: nothing to say 1, 1 failed: broken 1"
         in evaluate.err
     )
     limits = "--fail-under says=0 --fail-under 0 --report json"

@@ -42,19 +42,19 @@ ABSENT = stub("absent", error=EvaluationSkipped("nothing to say"))
     [
         ([], True, None, "0 of 0 passed"),
         ([stub("a"), stub("b", passed=True, value=0.5)], True, 0.75, "2 of 2 passed"),
-        ([stub("a", passed=False, value=0), stub("b")], False, 0.5, "1 of 2 passed; failed: a"),
-        ([stub("a"), BROKEN, stub("c")], False, 1.0, "1 of 2 passed; broke: broken; not run: c"),
+        ([stub("a", passed=False, value=0), stub("b")], False, 0.5, "1 of 2 passed. Failed: a"),
+        ([stub("a"), BROKEN, stub("c")], False, 1.0, "1 of 2 passed. Broke: broken. Not run: c"),
         (
             [CostWithin(max_cost_usd=1), ABSENT, stub("c")],
             True,
             1.0,
-            "1 of 1 passed; skipped: cost_within, absent",
+            "1 of 1 passed. Skipped: cost_within, absent",
         ),
         (
             [CostWithin(max_cost_usd=1), ABSENT],
             False,
             None,
-            "nothing was scored; skipped: cost_within, absent",
+            "nothing was scored. Skipped: cost_within, absent",
         ),
     ],
     ids=[
@@ -194,7 +194,7 @@ def test_the_json_has_the_originals_names() -> None:
         "name": "suite",
         "pass": False,
         "value": 1.0,
-        "reason": "1 of 2 passed; broke: broken",
+        "reason": "1 of 2 passed. Broke: broken",
         "notRun": [],
         "scores": {"a": {"pass": True, "value": 1.0, "reason": "because of a"}},
         "errors": {"broken": "ValueError: down"},
@@ -214,13 +214,13 @@ def test_it_reads_well() -> None:
     )
     result = suite.run_sync(ANSWER)
     assert str(result) == textwrap.dedent("""\
-        tracking failed: 1 of 3 passed; failed: contains; broke: broken; skipped: absent
+        tracking failed: 1 of 3 passed. Failed: contains. Broke: broken. Skipped: absent
           pass    fine       1.00
           FAIL    contains   0.50  1 of 2 found, missing: 'Tuesday'
           ERROR   broken           ValueError: down
           skip    absent           nothing to say""")
     assert repr(result) == (
-        "<SuiteResult 'tracking' failed: broken broke (ValueError: down); "
+        "<SuiteResult 'tracking' failed: broken broke (ValueError: down), "
         "contains 0.50 (1 of 2 found, missing: 'Tuesday')>"
     )
     assert repr(suite) == "<Suite 'tracking': fine, contains, broken, absent>"
@@ -236,7 +236,7 @@ def test_a_bare_assertion_shows_one_line() -> None:
         evaluators=[stub(f"evaluator_{index}", passed=False, value=0.999) for index in range(40)]
     )
     line = repr(many.run_sync(ANSWER))
-    assert line.startswith("<SuiteResult 'suite' failed: evaluator_0 0.99; evaluator_1 0.99")
+    assert line.startswith("<SuiteResult 'suite' failed: evaluator_0 0.99, evaluator_1 0.99")
     assert len(line) < 230
 
 

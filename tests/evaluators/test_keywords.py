@@ -51,7 +51,7 @@ def test_the_score_is_the_share_that_was_found() -> None:
     assert result.reason_code == "missing_keyword"
     assert (
         result.reasoning
-        == "2 of 3 keywords (67%); found: alpha, beta; missed: gamma; text: alpha and beta"
+        == "2 of 3 keywords (67%). Found: alpha, beta. Missed: gamma. Text: alpha and beta"
     )
     assert run("alpha", expected_keywords=["alpha"]).reason_code is None
 

@@ -473,7 +473,7 @@ def test_the_check_command_hides_them(text: str, tmp_path: Path) -> None:
         AGENTEVAL_TELEMETRY__HEADERS=json.dumps({"x-other": KEY}),
     )
     assert finished.code == (0 if text == "right" else 1), finished.stderr
-    assert ("to ***; signals" if text == "right" else "headersx") in finished.stdout
+    assert ("to ***. Signals" if text == "right" else "headersx") in finished.stdout
     assert_hidden(finished.stdout, finished.stderr)
 
 

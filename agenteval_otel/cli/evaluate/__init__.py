@@ -391,8 +391,8 @@ def _exit_code(
     for line in missed:
         note(f"missed: {line}")
     if not missed and not totals.scored:
-        details = "; ".join(f"{criterion.name}: {criterion}" for criterion in totals.criteria)
-        raise EvaluationError(f"nothing was scored ({details})")
+        details = [f"{criterion.name}: {criterion}" for criterion in totals.criteria]
+        raise EvaluationError(". ".join(["nothing was scored", *details]))
     return 1 if missed or totals.run_errors[ANSWER] else 0
 
 

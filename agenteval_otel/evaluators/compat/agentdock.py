@@ -302,7 +302,7 @@ def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
         resolve(RuleCheck, {**common, **check, "criterion": "any"})
         return {**common, **check}
     except ConfigurationError as error:
-        problem = "; ".join(message for _, message in error.problems)
+        problem = ". ".join(message for _, message in error.problems)
     except ValueError as error:
         problem = str(error)
     return {**common, "type": "InvalidCheck", "source_text_field": "response", "problem": problem}

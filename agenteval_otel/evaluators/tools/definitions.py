@@ -74,7 +74,7 @@ class DefinedTools(TrajectoryEvaluator, type="DefinedTools"):
             value=1.0 - number / len(calls),
             passed=False,
             reason_code="undefined_tool" if undefined else "invalid_arguments",
-            reasoning=f"{number} of {len(calls)} calls: {'; '.join(shown[:5])}",
+            reasoning=f"{number} of {len(calls)} calls: {', '.join(shown[:5])}",
         )
 
 

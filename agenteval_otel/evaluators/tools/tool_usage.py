@@ -224,7 +224,7 @@ class ToolUse(OperationalEvaluator, type="ToolUse"):
             value=met / wanted,
             passed=False,
             reason_code="tool_not_called",
-            reasoning=f"{met} of {wanted} expectations met. Unmet: {'; '.join(unmet)}",
+            reasoning=f"{met} of {wanted} expectations met. Unmet: {', '.join(unmet)}",
         )
 
 

@@ -305,7 +305,9 @@ def _checked(answers: Iterable[JudgedAnswer]) -> list[JudgedAnswer]:
 
 
 def _check_classes(rows: Sequence[JudgedAnswer], left_out: Counter[str]) -> None:
-    details = "; ".join(f"{count:,} left out, {reason}" for reason, count in left_out.items())
+    details = ", ".join(
+        f"{count:,} left out because {reason}" for reason, count in left_out.items()
+    )
     if not rows:
         raise ConfigurationError(
             f"no answer has both a label and a verdict ({details or 'no labels'})"
