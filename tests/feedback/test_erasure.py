@@ -19,6 +19,7 @@ from agenteval_otel.engine.capability import Capability, Host
 from agenteval_otel.engine.signals import Signal
 from agenteval_otel.instrumentation.feedback.recorder import RECORDER
 from agenteval_otel.storage import SqlStorageProvider
+from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.testing import RecordedTelemetry
 from tests.storage.test_erasure import CANARY, stored
 
@@ -104,4 +105,21 @@ def test_what_is_being_looked_at_is_erased_too(telemetry: RecordedTelemetry) -> 
     Looking.leave.set()
     erasing.join(20.0)
     assert removed == [1]
+    RECORDER.reset()
+
+
+def test_a_capability_that_hangs_does_not_hold_an_erasure_up(telemetry: RecordedTelemetry) -> None:
+    """What it looks at is erased as soon as it returns."""
+    RECORDER.reset()
+    Looking.reached.clear()
+    Looking.leave.clear()
+    configure(evaluators=["ResponseHealth"], storage=[telemetry.storage()], capabilities=[Looking])
+    assert record_ground_truth("Tuesday", conversation_id="later-ann")
+    assert record_ground_truth("Friday", conversation_id="later-bob")
+    assert Looking.reached.wait(20.0)
+    erasure = Erasure.of({"conversation": "later-ann"}, None)
+    assert RECORDER.erase(erasure) == 0, "the capability still looks at it"
+    Looking.leave.set()
+    assert RECORDER.drain(20.0)
+    assert repr(RECORDER) == "<Recorder unjoined=1>", "what is bob's"
     RECORDER.reset()

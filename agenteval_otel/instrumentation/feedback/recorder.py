@@ -32,6 +32,7 @@ _MAX_WAITING: Final = 4_096  # pieces of feedback that nothing has taken yet
 _MAX_UNJOINED: Final = 1_000  # pieces of feedback whose answer has not come
 _JOIN_S: Final = 60.0
 _TICK_S: Final = 1.0
+_ERASURE_WAITS_S: Final = 2.0  # for a capability that looks at feedback
 _GOOD: Final = 0.5  # a score from which on nothing is complained about
 _RESULT_BYTES: Final = 2_048
 
@@ -138,6 +139,7 @@ class Recorder:
         self._unjoined: deque[tuple[float, Feedback, int]] = deque()  # with their bytes
         # Held while feedback is looked at: an erasure would miss what is out of the queue then.
         self._joining = threading.RLock()
+        self._missed: deque[Erasure] = deque()  # erasures that a hanging capability kept waiting
 
     def bind(self, pipeline: Pipeline) -> None:
         """Feed this pipeline from now on, and hear of what it evaluates."""
@@ -177,15 +179,30 @@ class Recorder:
         return {}
 
     def erase(self, erasure: Erasure) -> int:
-        """Give up feedback that waits for its answer, and forget the answers of the conversations."""
+        """Give up feedback that waits for its answer, and forget the answers of the conversations.
+
+        A capability that hangs on a signal does not hold the erasure up. What it looks at is given
+        up when it returns.
+        """
         self._answers.remove(erasure.conversations)
-        with self._joining:
-            waiting = list(self._unjoined)
-            concerned = [item for item in waiting if _is_concerned(item[1], erasure)]
-            for item in concerned:
-                self._unjoined.remove(item)
-                MEMORY.feedback.release(item[2])
-            return len(concerned)
+        if not self._joining.acquire(timeout=_ERASURE_WAITS_S):
+            self._missed.append(erasure)
+            return 0
+        try:
+            return self._remove_matching(erasure)
+        finally:
+            self._joining.release()
+
+    def _remove_matching(self, erasure: Erasure) -> int:
+        concerned = [item for item in self._unjoined if _is_concerned(item[1], erasure)]
+        for item in concerned:
+            self._unjoined.remove(item)
+            MEMORY.feedback.release(item[2])
+        return len(concerned)
+
+    def _erase_missed(self) -> None:
+        while self._missed:
+            self._remove_matching(self._missed.popleft())
 
     def _note(self, evaluated: Evaluated) -> None:
         """Note that an answer was evaluated. It is called on the background thread."""
@@ -209,6 +226,7 @@ class Recorder:
                     MEMORY.feedback.release(size_bytes)
             if waits:
                 self._wait_for_answer(feedback, size_bytes)
+            self._erase_missed()
 
     def _wait_for_answer(self, feedback: Feedback, size_bytes: int) -> None:
         if len(self._unjoined) >= _MAX_UNJOINED:
@@ -302,6 +320,7 @@ class Recorder:
             default_pipeline().capabilities.expire()
             with self._joining:
                 self._look_again(last=last)
+                self._erase_missed()
         finally:
             if done is not None:
                 done.set()
