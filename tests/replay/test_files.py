@@ -129,6 +129,15 @@ def test_parts_of_a_trace_come_from_anywhere(cli: CommandLine) -> None:
     assert compared["recorded"]["mean"]["mean"] == 0.5
 
 
+def test_all_events_of_a_span_count_against_the_bound_of_a_trace(cli: CommandLine) -> None:
+    """The rest of a trace with more than 10,000 spans and events is left out, and that is counted."""
+    events = [rec.result_event(0, "polite", 1.0, "pass")] * 10_000
+    record(cli, [rec.answer_span(0, polite(0))], rec.logs(events), rec.logs(events))
+    report = replay(cli, "otlp.jsonl")
+    assert report["answers"] == 1
+    assert report["left_out"]["traces with too many spans, cut"] == 1
+
+
 def test_what_earlier_replays_wrote_is_no_recorded_score(cli: CommandLine) -> None:
     """Neither their events nor their run spans; they are no answers either."""
     replayed = {"agenteval.evaluation.replayed": True}

@@ -109,13 +109,15 @@ class OtlpFiles:
     def _spans(self, rows: Iterator[tuple[str]]) -> list[ReadSpan]:
         spans: dict[int, ReadSpan] = {}
         events: dict[int, list[ReadEvent]] = {}
+        event_count = 0  # of all spans: a span may have many
         for (data,) in rows:
             parts = _unpacked(data)
             # a client that tried again may have sent one twice
             spans |= {span.span_id: span for span in parts.spans}
             for span_id, event in parts.events:
                 events.setdefault(span_id, []).append(event)
-            if len(spans) + len(events) > _MAX_SPANS:
+            event_count += len(parts.events)
+            if len(spans) + event_count > _MAX_SPANS:
                 self.counts["traces with too many spans, cut"] += 1
                 break
         for span_id in spans.keys() & events.keys():
