@@ -123,13 +123,17 @@ _PACKAGES = {
     "offline.reports.report": ("report",),
 }
 _OTHER_NAMES = {
+    "Func": "agenteval_otel.evaluators.Func",
+    "LLMJudge": "agenteval_otel.evaluators.LLMJudge",
+    "ResponseHealth": "agenteval_otel.evaluators.ResponseHealth",
+    "RuleBased": "agenteval_otel.evaluators.RuleBased",
     "aevaluate": "run_evaluation",
     "assert_test": "Suite",
     "evaluate": "run_evaluation, or run_evaluation_sync without an event loop",
     "observe": "monitor",
     "traceable": "monitor",
 }
-"""Names of other products, and what the same is called here."""
+"""Names of other products and of our packages, and what the same is called here."""
 
 
 def _packages_by_name() -> dict[str, str]:

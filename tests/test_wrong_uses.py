@@ -16,6 +16,7 @@ from agenteval_otel import (
     flush,
     monitor,
     run_evaluation_sync,
+    shutdown,
 )
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import (
@@ -48,13 +49,29 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: configure(evaluators=[LENGTH]),
         "Length is a rule: RuleBased(rules=[Length(...)])",
     ),
+    "a question for a rubric": (
+        lambda: LLMJudge(question="Polite?", judge="x:y"),  # type: ignore[call-arg]
+        "did you mean 'rubric'?",
+    ),
+    "an evaluator of another product": (
+        lambda: configure(evaluators=["Faithfulness"]),
+        "did you mean 'Groundedness'?",
+    ),
+    "a rule by its name": (
+        lambda: configure(evaluators=["length"]),
+        "did you mean 'RuleBased'?",
+    ),
+    "evals": (
+        lambda: monitor(evals=[ResponseHealth()]),  # type: ignore[call-overload]
+        "did you mean 'evaluators'?",
+    ),
     "keywords": (
         lambda: KeywordCoverage(criterion_name="k", keywords=["a"]),  # type: ignore[call-arg]
         "did you mean 'expected_keywords'?",
     ),
     "an input": (
         lambda: EvaluationInput(input="q", output="a"),  # type: ignore[call-arg]
-        "did you mean 'prompt'?",
+        "unknown fields 'input' (did you mean 'prompt'?), 'output' (did you mean 'response'?)",
     ),
     "an output": (
         lambda: EvaluationInput(prompt="q", output="a"),  # type: ignore[call-arg]
@@ -66,6 +83,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "expected a function or 'module:function', found an address",
     ),
     "a time in words": (lambda: flush("soon"), "expected a number of seconds, found 'soon'"),  # type: ignore[arg-type]
+    "a time in words at the end": (
+        lambda: shutdown("soon"),  # type: ignore[arg-type]
+        "expected a number of seconds, found 'soon'",
+    ),
     "the Collector for the sidecar": (
         lambda: configure(endpoint="http://127.0.0.1:4317"),
         "telemetry={'endpoint': 'http://127.0.0.1:4317'}",
@@ -94,6 +115,7 @@ def test_a_wrong_use_is_refused_with_the_way_out(name: str) -> None:
     [
         ("agenteval_otel", "evaluate", "run_evaluation"),
         ("agenteval_otel", "observe", "monitor"),
+        ("agenteval_otel", "LLMJudge", "agenteval_otel.evaluators.LLMJudge"),
         ("agenteval_otel.evaluators", "Faithfulness", "Groundedness"),
         ("agenteval_otel.evaluators", "GEval", "LLMJudge"),
     ],
@@ -102,7 +124,8 @@ def test_names_of_other_products_lead_to_ours(module: str, name: str, here: str)
     """Every name that is offered in their place is there."""
     with pytest.raises(ImportError, match=f"cannot import name '{name}' .*: here it is {here}"):
         exec(f"from {module} import {name}")
-    assert hasattr(importlib.import_module(module), here)
+    place, _, meant = here.rpartition(".")
+    assert hasattr(importlib.import_module(place or module), meant)
     assert not hasattr(importlib.import_module(module), "no_such_name")
 
 

@@ -296,14 +296,18 @@ class EvaluationInput(Annotations):
         if not isinstance(data, Mapping):
             return data
         known = names_of(cls)
-        for name in data:
-            if name not in known:
-                hint = f". Known: {', '.join(field_names(cls))}"
-                meant = nearest(name, field_names(cls), cutoff=0.6)
-                if meant is not None:
-                    hint = f" (did you mean {meant!r}?)"
-                raise ValueError(f"unknown field {name!r}{hint}")
-        return data
+        unknown = [name for name in data if name not in known]
+        if not unknown:
+            return data
+        words: list[str] = []
+        are_meant = True
+        for name in unknown:
+            meant = nearest(name, field_names(cls), cutoff=0.6)
+            are_meant = are_meant and meant is not None
+            words.append(f"{name!r} (did you mean {meant!r}?)" if meant else repr(name))
+        fields = "field" if len(unknown) == 1 else "fields"
+        hint = "" if are_meant else f". Known: {', '.join(field_names(cls))}"
+        raise ValueError(f"unknown {fields} {', '.join(words)}{hint}")
 
     _is_a_number = field_validator("cost", "duration_s", mode="before")(refuse_truth_value)
 

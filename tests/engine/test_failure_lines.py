@@ -59,7 +59,9 @@ def test_a_score_beyond_its_scale_is_named_with_the_scale(
         return returned
 
     [line] = of_event(lines_of(caplog, Func.of(seven)), "evaluation_failed")
-    assert line.startswith(f"seven could not score an answer: invalid_score: {problem}")
+    assert line.startswith(
+        f"seven could not score an answer: invalid_score: {problem}. Another range is"
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,13 @@ BOOLEAN_WORDS = {
 # named "string".
 _VERDICTS = {"true": 1.0, "pass": 1.0, "false": 0.0, "fail": 0.0}
 _OF_SO_MANY = re.compile(r"\s*/\s*\d", re.ASCII)  # ``8/10`` is a number on another scale
+_ANOTHER_RANGE = (
+    ". Another range is declared as a scale such as '0-100', or with minimum and maximum"
+)
 _OFF_SCALE = re.compile(
     r"(?:EvaluationError: )?(the score [-+]?[\d.]{1,16}(?:e[-+]?\d{1,3})? lies outside of the scale"
-    r" '[\w.|/-]{1,32}', which takes [-+\d.e]{1,24} to [-+\d.e]{1,24})(?:\. Another range is declared .*)?"
+    r" '[\w.|/-]{1,32}', which takes [-+\d.e]{1,24} to [-+\d.e]{1,24}"
+    rf"(?:{re.escape(_ANOTHER_RANGE)})?)"
 )
 _LEADING_NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)", re.ASCII)
 
@@ -94,11 +98,7 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
     declared = criterion.minimum is not None
     two_valued = criterion.scale in BOOLEAN_SCALES and not declared
     takes = "true, false, 1 and 0" if two_valued else f"{ends[0]:g} to {ends[1]:g}"
-    hint = (
-        ""
-        if declared
-        else ". Another range is declared as a scale such as '0-100', or with minimum and maximum"
-    )
+    hint = "" if declared else _ANOTHER_RANGE
     number = _finite(score)
     if number is not None:
         shown = f"{number:g}"
@@ -110,10 +110,10 @@ def off_scale(score: ScoreValue | None, criterion: EvaluationCriteria) -> str | 
 
 
 def off_scale_in(error: str) -> str | None:
-    """Return the whole of an error that says that a number lies outside of its scale, without its hint.
+    """Return the whole of an error that says that a number lies outside of its scale.
 
-    None for others. It is a number of up to sixteen digits and the name of a scale, so it may stand
-    where content may not.
+    None for others. It is a number of up to sixteen digits, the name of a scale and our own words,
+    so it may stand where content may not.
     """
     match = _OFF_SCALE.fullmatch(error)
     return None if match is None else match[1]
