@@ -135,7 +135,13 @@ def _time_to_page(arguments: argparse.Namespace) -> list[str]:
 
 
 def _overview() -> list[str]:
-    lines = ["Every call of a monitored handler ends in exactly one outcome. It ...", ""]
+    lines = [
+        "Counts of a process: agenteval-otel explain --from http://127.0.0.1:8889/metrics",
+        "A word in full:      agenteval-otel explain NAME ...",
+        "",
+        "Every call of a monitored handler ends in exactly one outcome. It ...",
+        "",
+    ]
     for name, explanation in OUTCOMES.items():
         lines += _wrapped(
             explanation.means, first=f"  {name:<{_WIDEST}}  ", rest=" " * (_WIDEST + 4)
@@ -145,13 +151,8 @@ def _overview() -> list[str]:
         *_listed("Parts that may fail", FAILURES),
         *_listed("Error types", ERROR_TYPES),
         *_listed("Log lines", LOG_LINES),
-        "",
     ]
-    return [
-        *lines,
-        "In full: agenteval-otel explain NAME ...",
-        "From a process: agenteval-otel explain --from SOURCE",
-    ]
+    return lines
 
 
 def _listed(title: str, words: Iterable[str]) -> list[str]:

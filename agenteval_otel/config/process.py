@@ -129,7 +129,7 @@ def _prepare_awaiting(settings: Settings) -> None:
         try:
             prepare(settings)
         except Exception as error:  # `configure` has succeeded
-            log.warning("part_failed", part="instrumentor", error_type=type(error).__name__)
+            default_pipeline().broken("instrumentor", error)
 
 
 def build(
@@ -608,13 +608,17 @@ def flush(timeout_s: float = 5.0) -> bool:
 
     Return True only if they are. Call it before a serverless function returns.
     """
+    _expect_seconds(timeout_s)
+    deadline = time.monotonic() + timeout_s
+    drained = _drain(timeout_s)
+    return default_pipeline().flush(max(0.0, deadline - time.monotonic())) and drained
+
+
+def _expect_seconds(timeout_s: object) -> None:
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float):
         raise ConfigurationError(
             f"expected a number of seconds, found {timeout_s!r}"[:200], path="timeout_s"
         )
-    deadline = time.monotonic() + timeout_s
-    drained = _drain(timeout_s)
-    return default_pipeline().flush(max(0.0, deadline - time.monotonic())) and drained
 
 
 def deliver(timeout_s: float) -> bool:
@@ -648,6 +652,7 @@ def shutdown(timeout_s: float = 2.0) -> bool:
     Return True if nothing was dropped and everything was exported and saved. It runs by itself at
     the process's exit, within two seconds.
     """
+    _expect_seconds(timeout_s)
     deadline = time.monotonic() + timeout_s
     drained = _drain(timeout_s / 2)
     return default_pipeline().shutdown(max(0.0, deadline - time.monotonic())) and drained

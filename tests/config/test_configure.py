@@ -9,12 +9,14 @@ import pytest
 
 from agenteval_otel import Settings, accounting, configure, flush, monitor, shutdown
 from agenteval_otel.config import build, default_pipeline
+from agenteval_otel.config.process import when_configured
 from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import KeywordCoverage, ResponseHealth
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.sampling import RateLimitSampler, RatioSampler
 from agenteval_otel.storage import EvaluationStorageProvider
+from agenteval_otel.telemetry.reference import explanation_of_failure
 from tests.pipeline.support import eventually
 from tests.testing.doubles import Free, Keeping
 
@@ -141,6 +143,18 @@ def test_settings_or_fields() -> None:
         ConfigurationError, match="expected the path of a file, Settings or a mapping, found int"
     ):
         configure(7)  # type: ignore[arg-type]
+
+
+def test_what_waits_for_configure_and_breaks_is_counted() -> None:
+    """`configure` has succeeded, and `explain` knows the part."""
+
+    def prepare(settings: Settings) -> None:
+        raise OSError("no room")
+
+    when_configured(prepare)
+    assert configure(storage=[]).storage == ()
+    assert default_pipeline().accounting.failures == {"instrumentor": 1}
+    assert explanation_of_failure("instrumentor") is not None
 
 
 def test_no_storage_is_an_empty_list() -> None:
