@@ -29,9 +29,10 @@ _TOKENS = re.compile(
 )
 _CODE_POINTS = re.compile(r"(?s)\\(?:u([0-9a-fA-F]{4})|U(00(?:0[0-9a-fA-F]|10)[0-9a-fA-F]{4})|.)")
 # The engines read flags in the middle, and `$` under an inline m, in different ways.
+_IGNORES_CASE = re.compile(r"\(\?[a-zA-Z]*i")
 _INLINE_FLAGS = re.compile(r"(?<!^)\(\?[a-zA-Z]+\)|\(\?[a-zA-Z]*m")
 _WORD = "0-9A-Za-z_"
-_EDGE = "(?:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))"
+_EDGE = "(?-i:(?<=[{0}])(?{1}[{0}])|(?<![{0}])(?{2}[{0}]))"
 _FOR_REGEX = {
     r"\d": "[0-9]",
     r"\D": "[^0-9]",
@@ -51,8 +52,19 @@ _FOR_REGEX_SETS = {
     r"\s": r"\t-\r ",
     r"\S": r"\x00-\x08\x0e-\x1f!-\U0010FFFF",
 }
-# RE2's space lacks the vertical tab.
-_FOR_RE2 = {r"\s": r"[\s\x0b]", r"\S": r"[^\s\x0b]", r"\Z": r"\z"}
+# With the flag i the long s and the kelvin sign stand for s and k. In a set \W must not have them.
+_FOR_REGEX_SETS_WITHOUT_CASE = {
+    **_FOR_REGEX_SETS,
+    r"\W": r"\x00-/:-@\[-\^`{-\u017e\u0180-\u2129\u212b-\U0010FFFF",
+}
+# RE2's space lacks the vertical tab, and with the flag i its \w has the long s and the kelvin sign.
+_FOR_RE2 = {
+    r"\w": r"(?-i:\w)",
+    r"\W": r"(?-i:\W)",
+    r"\s": r"[\s\x0b]",
+    r"\S": r"[^\s\x0b]",
+    r"\Z": r"\z",
+}
 _FOR_RE2_SETS = {r"\s": r"\s\x0b", r"\S": r"\x00-\x08\x0e-\x1f!-\x{10FFFF}"}
 
 
@@ -103,10 +115,13 @@ def compile_pattern(pattern: str, flags: str = "") -> Pattern:
 
     ends_at_lines = "m" in flags or _INLINE_FLAGS.search(pattern) is not None
     prefix = f"(?{flags})" if flags else ""
+    sets_for_regex = _FOR_REGEX_SETS
+    if _IGNORES_CASE.search(prefix + pattern):
+        sets_for_regex = _FOR_REGEX_SETS_WITHOUT_CASE
 
     try:
         for_regex = prefix + _rewritten(
-            pattern, _FOR_REGEX, _FOR_REGEX_SETS, ends_at_lines=ends_at_lines
+            pattern, _FOR_REGEX, sets_for_regex, ends_at_lines=ends_at_lines
         )
         backtracking = regex.compile(for_regex, regex.VERSION0)
     except (regex.error, OverflowError, RecursionError, ValueError) as error:

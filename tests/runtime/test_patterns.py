@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import re2
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.errors import ConfigurationError
@@ -44,14 +44,16 @@ def patterns() -> st.SearchStrategy[str]:
 
 
 TEXTS = st.lists(
-    st.text(alphabet="aabBkK_1- .{\n\x0b\u2028éÉ\U0001f600\ud800A\0", max_size=10),
+    st.text(alphabet="aabBkKsS_1- .{\n\x0b\u017f\u212a\u2028éÉ\U0001f600\ud800A\0", max_size=10),
     min_size=1,
     max_size=6,
 )
 
 
 @given(pattern=patterns(), flags=st.sampled_from(["", "", "i", "m", "s", "ims"]), texts=TEXTS)
-@settings(deadline=None, max_examples=100)
+@example(pattern=r"[\W1]", flags="i", texts=["K", "s", "\u212a", "\u017f"])
+@example(pattern=r"\b\w", flags="i", texts=["\u212a", "\u017f"])
+@settings(max_examples=100)
 def test_both_engines_give_the_same_answers(pattern: str, flags: str, texts: list[str]) -> None:
     try:
         compiled = compile_pattern(pattern, flags)
