@@ -35,6 +35,7 @@ from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.delays import warnings_of
 from agenteval_otel.provisioning.former_names import former_uses
 from agenteval_otel.runtime.masking import mask_text, printable
+from agenteval_otel.runtime.named_modules import leaving_out_current_folder
 from agenteval_otel.sampling import Escalation
 from agenteval_otel.semconv import CAPTURE_FAILED, EVALUATED, NOT_WANTED, OTHER
 from agenteval_otel.telemetry.target import SIGNALS, OtlpTarget, not_obeyed
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
     from agenteval_otel.storage import OtlpStorageProvider
 
 DESCRIPTION = (
-    "Read a settings file (YAML, TOML or JSON) as the process would, with its profile, the variables AGENTEVAL_* and "
-    "${...}. Prints every problem with its line, setting and the known choices, or else what will run. Imports "
-    "the plugins that the file lists. Checks every profile, or the one of --profile, which it prints. "
-    "Exit codes: 0 valid, 1 problems, 2 wrong use."
+    "Read a settings file (YAML, TOML or JSON) as the process would. Its profile, the variables AGENTEVAL_* and "
+    "${...} count. Prints every problem with its line, setting and the known choices, or else what will run. Imports "
+    "the plugins and functions that the file names, but from this folder only if you name FILE. Checks every profile, "
+    "or the one of --profile, which it prints. Exit codes: 0 valid, 1 problems, 2 wrong use."
 )
 
 
@@ -54,6 +55,10 @@ DESCRIPTION = (
 _SERIES: Final = 10
 _LEAST_RATE: Final = 1e-6
 _DEFAULT_FILE: Final = "agenteval.yaml"  # as `init` writes it
+_NOT_NAMED: Final = (
+    "Modules of this folder are only imported for a file that you name: "
+    f"agenteval-otel check {_DEFAULT_FILE}"
+)
 _HEAD_SAMPLERS: Final = ("traceidratio", "parentbased_traceidratio")
 
 
@@ -83,7 +88,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    file = arguments.file or _settings_file()
+    named = arguments.file or os.environ.get("AGENTEVAL_SETTINGS", "").strip()
+    if named:
+        return _check(named, arguments)
+    if not Path(_DEFAULT_FILE).exists():
+        raise ConfigurationError(
+            "expected FILE: AGENTEVAL_SETTINGS names no settings file, and there is no "
+            f"{_DEFAULT_FILE} in this folder. `agenteval-otel init` writes one"
+        )
+    with leaving_out_current_folder():
+        return _check(_DEFAULT_FILE, arguments, is_named=False)
+
+
+def _check(file: str, arguments: argparse.Namespace, *, is_named: bool = True) -> int:
     if not Path(file).exists():
         raise ConfigurationError(
             "there is no such file. `agenteval-otel init` writes one", path=file
@@ -93,6 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"{count_of(len(problems), 'problem')} in {printable(file)}\n")
         for problem in problems:
             print(f"  {printable(str(problem))}")
+        if not is_named and any("cannot be imported" in str(problem) for problem in problems):
+            print(f"\n{_NOT_NAMED}")
         return 1
     others = [name for name in loaded.profiles if name != loaded.profile]
     profile = f"profile {loaded.profile}" if loaded.profile else "no profile"
@@ -104,17 +123,6 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _understood(counts_from(arguments.source)):
             print(printable(line))
     return 0
-
-
-def _settings_file() -> str:
-    """Return the file that is checked if none is named: the process's, else this folder's."""
-    named = os.environ.get("AGENTEVAL_SETTINGS", "").strip()
-    if named or Path(_DEFAULT_FILE).exists():
-        return named or _DEFAULT_FILE
-    raise ConfigurationError(
-        "expected FILE: AGENTEVAL_SETTINGS names no settings file, and there is no "
-        f"{_DEFAULT_FILE} in this folder. `agenteval-otel init` writes one"
-    )
 
 
 def _understood(counts: Counts) -> Iterator[str]:

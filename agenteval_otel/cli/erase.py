@@ -30,13 +30,13 @@ from agenteval_otel.runtime.masking import mask_text, printable
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure
 
 DESCRIPTION = (
-    "Remove content (prompts, answers, reasoning, comments, corrections) and ids (user, conversation, response, trace) "
-    "of one conversation, of one user, or of all before a time. Reached are the storage that the settings name (JSON "
-    "lines and rotated files, SQLite, PostgreSQL), files with verdicts of judges, what waits in a running sidecar, and "
-    "its journal. Scores stay, without what leads to anybody. What cannot be reached, such as traces in a backend, is "
-    "listed by name. Nothing is changed before you have confirmed it, or with --yes. Exit code 0: erased, or "
-    "counted with --dry-run. Exit code 1: something was left that could have been reached, or not confirmed. Exit "
-    "code 2: could not run."
+    "Remove the content and ids of one conversation, of one user, or of all before a time. Content is prompts, "
+    "answers, reasoning, comments and corrections. Ids are those of users, conversations, responses and traces. "
+    "Reached are the storage that the settings name (JSON lines and rotated files, SQLite, PostgreSQL), files with "
+    "verdicts of judges, what waits in a running sidecar, and its journal. Scores stay, without what leads to "
+    "anybody. What cannot be reached, such as traces in a backend, is listed by name. Nothing is changed before you "
+    "have confirmed it, or with --yes. Exit code 0: erased, or counted with --dry-run. Exit code 1: something was "
+    "left that could have been reached, or not confirmed. Exit code 2: could not run."
 )
 _TIMEOUT_S: Final = 300.0
 _VARIABLES: Final = (

@@ -18,9 +18,9 @@ from agenteval_otel.offline.config import EvaluationRunConfig
 DESCRIPTION = "Measure judges against people, and show whether they are trusted."
 _MOST_ROWS = 100
 _CHECK = (
-    "Check criteria of the catalogue with your judge, on at most a hundred rows that people have labelled. The wording "
-    "of the catalogue was not measured on your judge: this command measures it, prints the report of `calibrate`, and "
-    "writes the same record. The criterion is then no longer shown as not measured."
+    "Check criteria of the catalogue with your judge, on up to 100 rows that people have labelled. The wording of the "
+    "catalogue was not measured on your judge: this command measures it, prints the report of `calibrate`, and writes "
+    "the same record. The criterion is then no longer shown as not measured."
 )
 _EXAMPLES = """Exit codes: 0 measured, 2 it could not run.
 

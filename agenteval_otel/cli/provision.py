@@ -33,11 +33,12 @@ from agenteval_otel.provisioning.former_names import former_uses
 from agenteval_otel.runtime.masking import printable
 
 DESCRIPTION = (
-    "Write Grafana dashboards, Prometheus rules and alerts, Alertmanager routes and Collector configurations for the "
-    "criteria of a settings file, with their scales, thresholds and objectives. A criterion gets a quality alert if it "
-    "has an objective or a threshold. Existing files that were not generated are kept (see --force). Without the extra "
-    "grafana, `all` writes everything but grafana/. Exit code 0: written or up to date. Exit code 1: with "
-    "--check, a file differs or is obsolete. Exit code 2: could not run, or with --check not compare all."
+    "Write dashboards, alerts and Collector configurations for the criteria of a settings file. They are Grafana "
+    "dashboards, Prometheus rules and alerts, Alertmanager routes and Collector configurations, by scales, thresholds "
+    "and objectives. A criterion gets a quality alert if it has an objective or a threshold. Existing files that were "
+    "not generated are kept (see --force). Without the extra grafana, `all` writes everything but grafana/. Exit code "
+    "0: written or up to date. Exit code 1: with --check, a file differs or is obsolete. Exit code 2: could not run, "
+    "or with --check not compare all."
 )
 _ALERTING = ("prometheus", ALL)
 _METAVARS = {"queries": "KIND", "idle": "HOURS", "scrape": "HOST:PORT", "alertmanager": "HOST:PORT"}

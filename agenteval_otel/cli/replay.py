@@ -51,11 +51,11 @@ _FILE_KINDS: Final = {"file": "replay", "sql": "replay --from sql"}
 _TOKEN: Final = "AGENTEVAL_REPLAY_TOKEN"
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 DESCRIPTION = (
-    "Score recorded answers again, with other evaluators or other versions of them: from files with OTLP as the "
-    "Collector's file exporter writes them, from Jaeger, from Tempo, or from the database of the storage `sql`. The "
-    "recorded scores and the new ones stand side by side. New results link to the original spans, are marked "
-    "agenteval.evaluation.replayed, and are in no metric and no objective. The same command goes on where it was "
-    "ended, and scores nothing twice."
+    "Score recorded answers again, with other evaluators or other versions of them. They are read from files with "
+    "OTLP as the Collector's file exporter writes them, from Jaeger, from Tempo, or from the database of the storage "
+    "`sql`. The recorded scores and the new ones stand side by side. New results link to the original spans, are "
+    "marked agenteval.evaluation.replayed, and are in no metric and no objective. The same command goes on where it "
+    "was ended, and scores nothing twice."
 )
 _EXIT_CODES = (
     "Exit code 0: all was scored. Exit code 1: some of it could not be read, or its telemetry was not delivered. The "

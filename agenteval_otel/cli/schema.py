@@ -12,9 +12,9 @@ from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.schema import json_schema
 
 DESCRIPTION = (
-    "Print the JSON Schema (draft 2020-12) of settings files: every field, and every evaluator, sampler, storage "
-    "provider and other part that is registered. Keep it beside the file, and editors complete and check what you "
-    "write:  agenteval-otel schema > agenteval.schema.json  with  "
+    "Print the JSON Schema (draft 2020-12) of settings files. It has every field, and every evaluator, sampler, "
+    "storage provider and other part that is registered. Keep it beside the file, and editors complete and check what "
+    "you write:  agenteval-otel schema > agenteval.schema.json  with  "
     "# yaml-language-server: $schema=agenteval.schema.json  as the YAML file's first line."
 )
 

@@ -22,10 +22,10 @@ from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sidecar.serve import SettingsWatch, Sidecar, evaluate_files, kept_key
 
 DESCRIPTION = (
-    "Receive spans and events of agents over OTLP, in any language, and evaluate the answers that they show: the "
-    "sidecar of an application, or of many. Scores go where OTEL_EXPORTER_OTLP_ENDPOINT says, each into its answer's "
-    "trace. The settings file is watched: a change is in force within seconds, a wrong one changes nothing. SIGTERM "
-    "evaluates and exports what was taken, then ends. Exit codes: 0 ended as asked, 2 could not run."
+    "Receive spans and events of agents over OTLP, and evaluate the answers that they show. It is the sidecar of an "
+    "application, or of many, in any language. Scores go where OTEL_EXPORTER_OTLP_ENDPOINT says, each into its "
+    "answer's trace. The settings file is watched: a change is in force within seconds, a wrong one changes nothing. "
+    "SIGTERM evaluates and exports what was taken, then ends. Exit codes: 0 ended as asked, 2 could not run."
 )
 _SIGNALS: Final = ("TRACES", "METRICS", "LOGS")
 _LOOK_S: Final = 2.0

@@ -25,12 +25,13 @@ from agenteval_otel.storage.corrections import Correction, read_corrections
 from agenteval_otel.storage.files import lock_of, open_locked
 
 DESCRIPTION = (
-    "Review corrections (record_feedback(correction=...)) that are in storage, and add those that are right to the "
-    "file of reference answers that `ground_truth: {type: file}` reads. On a terminal each is shown with its question "
-    "and its answer: accept, edit, reject, skip or quit. In a script, --list shows them, and --accept, --edit and "
-    "--reject decide by their ids. Each accepted row keeps where it comes from. What was decided is not asked again. "
-    "Nothing enters the file without a decision. Exit code 0: done. Exit code 1: something was not added, because the "
-    "file has another answer to its question (see --replace). Exit code 2: could not run."
+    "Review corrections that people recorded, and add the right ones to the reference answers. Corrections are in "
+    "storage, by record_feedback(correction=...). `ground_truth: {type: file}` reads the reference answers. On a "
+    "terminal each is shown with its question and its answer: accept, edit, reject, skip or quit. In a script, --list "
+    "shows them, and --accept, --edit and --reject decide by their ids. Each accepted row keeps where it comes from. "
+    "What was decided is not asked again. Nothing enters the file without a decision. Exit code 0: done. Exit code 1: "
+    "something was not added, because the file has another answer to its question (see --replace). Exit code 2: could "
+    "not run."
 )
 _SHOWN: Final = 2_000
 _HELP: Final = "[a]ccept  [e]dit  [r]eject  [s]kip  [q]uit"

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 PORT = number_between(0, 65_535, "a port, 0 to 65535", int)
 DESCRIPTION = (
-    "Look at stored scores and answers in the browser, without any other program: criteria with weighted pass rates "
-    "and intervals, answers with every score, conversations, a queue for labelling. Listens on 127.0.0.1. The address "
-    "that it prints and opens has a token, and without it nothing is shown. Labels are stored beside the results. Exit "
-    "codes: 0 ended, 2 could not run."
+    "Look at stored scores and answers in the browser, without any other program. Pages show criteria with weighted "
+    "pass rates and intervals, answers with every score, conversations, and a queue for labelling. Listens on "
+    "127.0.0.1. The address that it prints and opens has a token, and without it nothing is shown. Labels are stored "
+    "beside the results. Exit codes: 0 ended, 2 could not run."
 )
 _EXTRA = ("starlette", "jinja2", "uvicorn", "sqlalchemy")
 _ENDPOINTS = (

@@ -86,6 +86,21 @@ def finding_in_current_folder() -> Iterator[None]:
         sys.meta_path.remove(finder)
 
 
+@contextmanager
+def leaving_out_current_folder() -> Iterator[None]:
+    """Find no module of a folder during the block, whatever names it.
+
+    A file that happens to lie in the folder, and that nobody has named, may be an outsider's.
+    """
+    finders = [finder for finder in sys.meta_path if isinstance(finder, NamedModules)]
+    for finder in finders:
+        sys.meta_path.remove(finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.extend(finders)
+
+
 def find_in(folder: str | None) -> None:
     """Find named modules in a folder, to the end of the process."""
     if folder is not None:

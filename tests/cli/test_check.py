@@ -283,3 +283,15 @@ def test_without_a_file_it_checks_the_one_that_the_process_would_read(
     monkeypatch.setenv("AGENTEVAL_SETTINGS", "missing.yaml")
     cli("check", code=2)
     assert "missing.yaml: there is no such file" in cli.err
+
+
+def test_a_file_that_nobody_named_runs_no_module_of_its_folder(cli: CommandLine) -> None:
+    """It may be an outsider's. What is wrong is said, with the command that names the file."""
+    cli.file("of_an_outsider.py", "open('was_run', 'w').close()\n")
+    cli.file("agenteval.yaml", "plugins: [of_an_outsider]\n")
+    out = cli("check", code=1)
+    assert "'of_an_outsider' cannot be imported" in out
+    assert "only imported for a file that you name: agenteval-otel check agenteval.yaml" in out
+    assert not (cli.folder / "was_run").exists()
+    assert "agenteval.yaml is valid" in cli("check", "agenteval.yaml")
+    assert (cli.folder / "was_run").exists()

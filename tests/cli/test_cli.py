@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 import agenteval_otel
-from agenteval_otel.cli import COMMANDS, demo, main
+from agenteval_otel.cli import COMMANDS, demo, main, parser_of
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES
 from agenteval_otel.ui.serve import listener
@@ -32,6 +32,13 @@ def test_the_help_lists_the_commands(cli: CommandLine, monkeypatch: pytest.Monke
     assert "--calls" in cli("demo --help")
     assert cli("--version") == f"agenteval-otel {agenteval_otel.__version__}\n"
     assert re.match(r"\d+\.\d+", agenteval_otel.__version__)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_help_begins_with_one_short_sentence(command: str) -> None:
+    _, commands, _ = parser_of(command)
+    first, *_ = re.split(r"(?<=[.!?])\s", " ".join((commands[command].description or "").split()))
+    assert 10 < len(first) <= 100, first
 
 
 def test_version_and_help_import_no_command() -> None:

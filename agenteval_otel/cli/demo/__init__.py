@@ -39,12 +39,12 @@ from agenteval_otel.storage import OtlpStorageProvider, SqlStorageProvider
 from agenteval_otel.telemetry.target import is_endpoint, sdk_disabled
 
 DESCRIPTION = (
-    "A support agent (tools, streams, slow answers, failures, conversations of several turns) takes live traffic "
-    "through @monitor, and real evaluators score it in the background. Half-way a worse prompt is released: watch the "
-    "scores drop and the objectives raise the alarm. No server, no key. Nothing leaves this process unless "
-    "--otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. Exit code 0: every call is accounted for and the "
-    "telemetry, or at least its spans, was delivered. Exit code 1: not. Exit code 2: wrong use. Exit code 130: "
-    "interrupted by Ctrl-C."
+    "Watch a support agent's live traffic being scored, and its quality drop. The agent (tools, streams, slow "
+    "answers, failures, conversations of several turns) takes it through @monitor, and real evaluators score it in "
+    "the background. Half-way a worse prompt is released: watch the scores drop and the objectives raise the alarm. "
+    "No server, no key. Nothing leaves this process unless --otlp-endpoint or OTEL_EXPORTER_OTLP_* names a Collector. "
+    "Exit code 0: every call is accounted for and the telemetry, or at least its spans, was delivered. Exit code 1: "
+    "not. Exit code 2: wrong use. Exit code 130: interrupted by Ctrl-C."
 )
 _SECONDS = 20.0
 _CALLS_PER_S = 30

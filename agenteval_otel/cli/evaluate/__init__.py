@@ -50,12 +50,12 @@ from agenteval_otel.storage.otlp import OtlpStorageProvider
 _RUN_CONFIGURATION = ("evaluatorConfigs", "evaluator_configs")
 _LIVE = ("enabled", "sample_rate", "sampler")
 DESCRIPTION = (
-    "Evaluate recorded answers, or those that --run makes, with the evaluators of a settings file, the same that score "
-    "live answers: a regression test for CI. Each line of a JSONL file, each object of a JSON list and each row of a "
-    "CSV file is an evaluation input: response, and whatever else the evaluators need (prompt, ground_truth, "
+    "Evaluate recorded answers, or those that --run makes: a regression test for CI. The evaluators are those of a "
+    "settings file, which score live answers too. Each line of a JSONL file, each object of a JSON list and each row "
+    "of a CSV file is an evaluation input: response, and whatever else the evaluators need (prompt, ground_truth, "
     "tool_calls, ...), in snake_case or camelCase. For evaluators of conversations a row is a turn with its "
-    "conversation_id, or holds a conversation. Stored results (JSON lines, or the agenteval.db of the storage "
-    "sqlite) give the inputs that were stored with them."
+    "conversation_id, or holds a conversation. Stored results (JSON lines, or the agenteval.db of the storage sqlite) "
+    "give the inputs that were stored with them."
 )
 _EXIT_CODES = (
     "Exit code 0: success. Exit code 1: a criterion's objective or a --fail-under was missed, a criterion is "
