@@ -6,6 +6,7 @@ Editors complete and check settings files by it.
 from __future__ import annotations
 
 import argparse
+import textwrap
 import json
 
 from agenteval_otel.config.load import load_settings
@@ -14,12 +15,19 @@ from agenteval_otel.config.schema import json_schema
 DESCRIPTION = (
     "Print the JSON Schema (draft 2020-12) of settings files. It has every field, and every evaluator, sampler, "
     "storage provider and other part that is registered. Keep it beside the file, and editors complete and check what "
-    "you write:  agenteval-otel schema > agenteval.schema.json  with  "
-    "# yaml-language-server: $schema=agenteval.schema.json  as the YAML file's first line."
+    "you write."
 )
+_EXAMPLE = """
+example:
+  agenteval-otel schema > agenteval.schema.json
+      the YAML file's first line: # yaml-language-server: $schema=agenteval.schema.json
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(DESCRIPTION, 78)
+    parser.epilog = _EXAMPLE
     parser.add_argument(
         "--settings", metavar="FILE", help="include the plugins of this settings file"
     )
