@@ -6,8 +6,8 @@ Editors complete and check settings files by it.
 from __future__ import annotations
 
 import argparse
-import textwrap
 import json
+import textwrap
 
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.schema import json_schema
