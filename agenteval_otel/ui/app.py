@@ -36,7 +36,7 @@ from agenteval_otel.ui.runs import Runs
 from agenteval_otel.ui.text import brief, shown, visible
 
 _MAX_FORM: Final = 64 * 1024
-_WORST: Final = 20
+_WORST: Final = 10
 _MOST_SIDES: Final = 200
 _MAX_COMMENT: Final = 4_096
 _OUTCOMES: Final = {
@@ -106,6 +106,7 @@ class Pages:
             "brief": brief,
             "percent": partial(percent, digits=1),
             "moment": views.moment_text,
+            "field_text": views.field_text,
             "worst_first": answer_list.worst_first,
             "points": views.points,
             "count": lambda count, word: count_of(count, word),
@@ -152,11 +153,15 @@ class Pages:
         criteria = self._overview(window, run)
         results = sum(view.scored + view.skipped + view.failed for view in criteria)
         newest = int(self.columns[window.by].max()) if results else None
+        listed = views.ListedCriteria.of(criteria, query.get("q", ""), query.get("page", ""))
+        if is_static:
+            listed = listed._replace(shown=criteria, pages=1, is_long=False)
         return self.render(
             "overview.html",
             is_static=is_static,
             window=window,
             criteria=criteria,
+            listed=listed,
             results=results,
             newest=newest,
             run=run,
@@ -188,6 +193,7 @@ class Pages:
                 for name in self.dimensions
             },
             histogram=views.histogram(self.columns, rows),
+            shares=views.verdict_shares(self.columns, rows) if rate else None,
             versions=views.new_versions(self.columns, rows, window.by),
             agreement=self.labels.agreement(name),
             notes=self._label_notes(name, rows, view.passes),
@@ -376,7 +382,8 @@ class Pages:
             filters = {"run": run} if run else {}
             criteria = views.overview(self.columns, window, self.objectives, filters)
             criteria = self._with_notes(criteria, window, filters)
-            self._overviews[window, run] = (current, criteria)
+            if not window.is_range:  # there are any number of ranges
+                self._overviews[window, run] = (current, criteria)
         return criteria
 
     def _with_notes(
@@ -553,13 +560,16 @@ def _window(query: Mapping[str, str]) -> views.Window:
     if length not in views.WINDOWS:
         length = "all"
     by: By = "evaluated" if query.get("time") == "evaluated" else "answered"
-    return views.Window(length, by)
+    since = views.moment_in(query.get("since"))
+    until = views.moment_in(query.get("until"))
+    return views.Window(length, by, since, until)
 
 
 def _url(path: str, *, window: views.Window | None = None, **query: Any) -> str:
     if window is not None:
         by = None if window.by == views.Window().by else window.by
-        query = {"window": window.length, "time": by, **query}
+        chosen = {"since": window.since, "until": window.until}
+        query = {"window": window.length, "time": by, **chosen, **query}
     kept = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(kept)}" if kept else path
 

@@ -53,6 +53,9 @@ _STEPS_S: Final = (
 _MOST_POINTS: Final = 60
 _MOST_GROUPS: Final = 12
 _BINS: Final = 20
+_PER_PAGE: Final = 50
+_LAST_S: Final = 2**32 - 1  # the year 2106: no stored moment is later
+_LONGEST_MOMENT: Final = 40
 
 
 Shown: TypeAlias = Outcome | Literal["too few"]
@@ -66,10 +69,23 @@ class Window(NamedTuple):
         length: A name of `WINDOWS`.
         by: Which moment of a result counts. By the answer, results that came late are shown where
             the others of their time are.
+        since: From this moment on, in seconds since the epoch.
+        until: Before this moment.
     """
 
     length: str = "all"
     by: By = "answered"
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def is_range(self) -> bool:
+        """Tell whether a beginning or an end was chosen."""
+        return self.since is not None or self.until is not None
+
+    def whole(self, length: str) -> Window:
+        """Return the window of this length, without a chosen beginning or end."""
+        return Window(length, self.by)
 
 
 class Span(NamedTuple):
@@ -192,6 +208,33 @@ class CriterionView(NamedTuple):
         return self.passes.estimate.mean >= self.objective - 1e-9
 
 
+class ListedCriteria(NamedTuple):
+    """Those of the criteria that a page shows: all that have a text in their names, in pages.
+
+    Attributes:
+        shown: The criteria of the page.
+        text: What they have in their names. Empty: any.
+        page: From 1 on, of `pages`.
+        is_long: There are so many criteria that one looks for them by name.
+    """
+
+    shown: list[CriterionView]
+    text: str
+    page: int
+    pages: int
+    is_long: bool
+
+    @classmethod
+    def of(cls, criteria: list[CriterionView], text: str, page: str) -> ListedCriteria:
+        """Return a page of the criteria. A page that there is not is the nearest one."""
+        wanted = [view for view in criteria if text.casefold() in view.name.casefold()]
+        pages = max(1, -(-len(wanted) // _PER_PAGE))
+        number = int(page) if page.isascii() and page.isdecimal() and len(page) < 9 else 1
+        number = max(1, min(number, pages))
+        shown = wanted[(number - 1) * _PER_PAGE : number * _PER_PAGE]
+        return cls(shown, text, number, pages, len(criteria) > _PER_PAGE)
+
+
 class ResultGroup(NamedTuple):
     """Holds the results of a criterion that share an agent, a model, a version or a reason.
 
@@ -225,6 +268,32 @@ def points(difference: Difference) -> str:
 def moment_text(seconds: float, *, has_seconds: bool = False) -> str:
     time_format = "%H:%M:%S" if has_seconds else "%H:%M"
     return datetime.fromtimestamp(seconds, UTC).strftime(f"%Y-%m-%d {time_format} UTC")
+
+
+def field_text(seconds: float | None) -> str:
+    """Return a moment as a field of a form has it, in UTC. Empty for None."""
+    if seconds is None:
+        return ""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def moment_in(text: str | None) -> int | None:
+    """Return a moment of an address: seconds since the epoch, or what a field of a form sends.
+
+    The result is None for a text that is neither, or a moment that no answer can have.
+    """
+    if not text or not text.isascii() or len(text) > _LONGEST_MOMENT:
+        return None
+    try:
+        if text.isdecimal():
+            seconds = int(text)
+        else:
+            moment = datetime.fromisoformat(text)
+            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+            seconds = int(moment.timestamp())
+    except (ValueError, OverflowError):
+        return None
+    return seconds if 0 <= seconds <= _LAST_S else None
 
 
 def explained(figure: Figure, *, rate: bool) -> str:
@@ -268,6 +337,10 @@ def rows_in(
     if seconds and columns.count:
         moments = columns[window.by]
         chosen &= moments > max(0, int(moments.max()) - seconds)
+    if window.since is not None:
+        chosen &= columns[window.by] >= window.since
+    if window.until is not None:
+        chosen &= columns[window.by] < window.until
     for column, name in (filters or {}).items():
         chosen &= columns[column] == columns.code(column, name)
     return np.flatnonzero(chosen).astype(np.int32)
@@ -279,7 +352,7 @@ def overview(
     objectives: Mapping[str, float],
     filters: Mapping[str, str] | None = None,
 ) -> list[CriterionView]:
-    """Return the criteria in a window, those that changed clearly first, then by name.
+    """Return the criteria in a window: missed objectives, then clear changes, then by name.
 
     Labels of people are behind all others.
     """
@@ -300,7 +373,13 @@ def overview(
     changes = _corrected(view.change for view in views)
     views = [view._replace(change=change) for view, change in zip(views, changes, strict=True)]
     return sorted(
-        views, key=lambda view: (view.is_human, not _is_clear_change(view.change), view.name)
+        views,
+        key=lambda view: (
+            view.is_human,
+            view.objective_met is not False,
+            not _is_clear_change(view.change),
+            view.name,
+        ),
     )
 
 
@@ -381,6 +460,21 @@ def histogram(columns: ResultColumns, rows: Rows) -> tuple[list[float], list[flo
     starts = [round(float(edge), 4) for edge in edges[:-1]]
     shares = [round(float(count) / total, 6) for count in counts]
     return starts, shares
+
+
+def verdict_shares(columns: ResultColumns, rows: Rows) -> tuple[float, float] | None:
+    """Return the weighted shares that pass and fail, if every score is 0 or 1 and has a verdict.
+
+    The result is None for scores on a scale: their distribution says more.
+    """
+    scored = rows[columns["status"][rows] == SCORED]
+    values = columns["normalized"][scored]
+    passed = columns["passed"][scored]
+    if not len(scored) or not (values == passed).all():
+        return None
+    weights = columns["weight"][scored].astype(np.float64)
+    share = float(weights[passed == 1].sum() / weights.sum())
+    return share, 1.0 - share
 
 
 def worst(columns: ResultColumns, rows: Rows, limit: int, by: By = "answered") -> Rows:

@@ -214,6 +214,45 @@ def test_each_part_of_a_chart_leads_to_its_answers(
     page.wait_for_selector("text=How do I return order")
 
 
+def test_dragging_in_a_chart_chooses_a_range(serve: Serve, visit: Any, tmp_path: Path) -> None:
+    """From the middle to the right edge: the page has the newer half, whose steps are shorter, at an
+    address of its own. A drag that is given up, and a click, choose no range.
+    """
+    store(tmp_path / "a.db", traffic())
+    address = serve(tmp_path / "a.db")
+    page = visit(address)
+    criterion = f"{address.split('/?')[0]}/criterion?name=helpfulness"
+    page.goto(criterion)
+    scored = page.locator(".tile:has-text('Answers scored') .figure")
+    assert scored.inner_text() == "300"
+    plot = page.locator(".chart.line .plot").bounding_box()
+    middle = plot["x"] + plot["width"] / 2
+    y = plot["y"] + plot["height"] / 2
+    page.mouse.move(middle, y)
+    page.mouse.down()
+    page.mouse.move(middle + 80, y, steps=4)
+    assert page.locator(".chosen").bounding_box()["width"] == pytest.approx(80, abs=3)
+    page.keyboard.press("Escape")
+    page.mouse.move(middle, y)
+    page.mouse.up()
+    assert page.locator(".chosen").count() == 0
+    page.goto(criterion)
+    page.mouse.move(middle, y)
+    page.mouse.down()
+    page.mouse.move(plot["x"] + plot["width"] + 40, y, steps=4)
+    with page.expect_navigation():
+        page.mouse.up()
+    assert re.search(r"since=\d+&until=\d+", page.url)
+    assert 140 <= int(scored.inner_text()) <= 165
+    page.locator("summary[aria-current]").click()
+    since = page.locator("input[name=since]")
+    assert since.input_value().startswith("20")
+    since.fill("2020-01-01T00:00:00")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    assert int(scored.inner_text()) == 300
+
+
 def test_runs_are_looked_at_side_by_side(
     serve: Serve, visit: Any, axe: str, tmp_path: Path
 ) -> None:
@@ -326,7 +365,7 @@ def test_a_report_opens_from_disk(serve: Serve, visit: Any, tmp_path: Path) -> N
     address = serve(tmp_path / "a.db")
     page = visit(address)
     with page.expect_download() as download:
-        page.click("text=one HTML file")
+        page.click("text=Export HTML")
     report = tmp_path / "report.html"
     download.value.save_as(report)
     requests: list[str] = []

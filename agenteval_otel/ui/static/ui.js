@@ -1,4 +1,5 @@
-// What is new on the overview, and keys of the label page and of an answer. No other script runs on these pages.
+// What is new on the overview, keys of the label page and of an answer, and dragging in a chart. No other script
+// runs on these pages.
 "use strict";
 
 const EVERY_MS = 2000;
@@ -66,3 +67,73 @@ document.addEventListener("keydown", (event) => {
 if (document.querySelector("[data-update]")) {
   setTimeout(updateForever, EVERY_MS);
 }
+
+// Dragging in a chart over time chooses a part of it. The form at the top of the page does the same by keyboard.
+const LEAST_DRAG_PX = 6;
+
+function chooseRange(chart) {
+  const plot = chart.querySelector(".plot");
+  let startX = null;
+  let chosen = null;
+
+  function edges(x) {
+    const box = plot.getBoundingClientRect();
+    const at = (place) => Math.min(Math.max(place, box.left), box.right);
+    return [Math.min(at(startX), at(x)), Math.max(at(startX), at(x))];
+  }
+
+  function end() {
+    startX = null;
+    chosen?.remove();
+    chosen = null;
+  }
+
+  // Each step that is touched is in the range as a whole.
+  function touched(left, right) {
+    return [...plot.querySelectorAll(".step")].filter((step) => {
+      const box = step.querySelector(".column").getBoundingClientRect();
+      return box.right > left && box.left < right;
+    });
+  }
+
+  plot.addEventListener("dragstart", (event) => event.preventDefault());
+  plot.addEventListener("pointerdown", (event) => {
+    if (event.isPrimary && event.button === 0) {
+      startX = event.clientX;
+    }
+  });
+  document.addEventListener("pointermove", (event) => {
+    if (startX === null || !event.isPrimary || (!chosen && Math.abs(event.clientX - startX) < LEAST_DRAG_PX)) {
+      return;
+    }
+    if (!chosen) {
+      chosen = document.createElement("div");
+      chosen.className = "chosen";
+      chart.append(chosen);
+    }
+    const [left, right] = edges(event.clientX);
+    chosen.style.left = `${left - chart.getBoundingClientRect().left}px`;
+    chosen.style.width = `${right - left}px`;
+    chosen.style.height = `${plot.getBoundingClientRect().height}px`;
+  });
+  document.addEventListener("pointerup", (event) => {
+    if (chosen) {
+      const steps = touched(...edges(event.clientX));
+      // The click that follows would open the answers of one step.
+      const refuse = (click) => click.preventDefault();
+      addEventListener("click", refuse, { capture: true });
+      setTimeout(() => removeEventListener("click", refuse, { capture: true }));
+      if (steps.length) {
+        const range = new URL(chart.dataset.range, location.href);
+        range.searchParams.set("since", steps[0].dataset.since);
+        range.searchParams.set("until", steps.at(-1).dataset.until);
+        location.assign(range);
+      }
+    }
+    end();
+  });
+  document.addEventListener("pointercancel", end);
+  document.addEventListener("keydown", (event) => event.key === "Escape" && end());
+}
+
+document.querySelectorAll("[data-range]").forEach(chooseRange);
