@@ -48,6 +48,7 @@ T = TypeVar("T")
 _LINE_EVERY_S = 10.0
 _FIRST_ESTIMATE_S = 3.0
 _REWRITTEN_EVERY_S = 0.1
+_BAR_WIDTH = 20
 
 ANSWER = "answer"
 """The label of the run error where an answer could not be made."""
@@ -389,7 +390,7 @@ def _failed(
 class Progress:
     """Counts evaluated inputs on stderr, with the time that is left.
 
-    On a terminal it is one line that is rewritten, else a line every 10 s.
+    On a terminal it is one line with a bar, which is rewritten, else a line every 10 s.
 
     Args:
         total: How many there are. None where that is unknown.
@@ -432,8 +433,9 @@ class Progress:
         self._written = now
         elapsed_s = now - self._began
         of_total = "" if self._total is None else f" of {self._total:,}"
+        share = self._done / self._total if self._total else self._share()
         parts = [f"{self._done:,}{of_total} {self._what}"]
-        time_left = self._left_in_words(elapsed_s)
+        time_left = _left_in_words(share, elapsed_s)
         if time_left:
             parts.append(time_left)
         if failed:
@@ -442,24 +444,16 @@ class Progress:
         more = self._more()
         if more:
             parts.append(more)
-        self._write(self._fitting(parts))
+        bar = _bar(share) if self._rewrites else ""
+        if len(bar) + len(", ".join(parts[:2])) > self._width():
+            bar = ""
+        self._write(bar + self._fitting(parts, self._width() - len(bar)))
 
-    def _left_in_words(self, elapsed_s: float) -> str:
-        share = self._done / self._total if self._total else self._share()
-        if share is None or not 0.0 < share <= 1.0 or elapsed_s < _FIRST_ESTIMATE_S:
-            return ""
-        left_s = elapsed_s * (1.0 - share) / share
-        if left_s < 90.0:
-            return f"about {left_s:.0f} s left"
-        if left_s < 5_400.0:
-            return f"about {left_s / 60:.0f} min left"
-        return f"about {left_s / 3_600:,.0f} h left"
-
-    def _fitting(self, parts: Sequence[str]) -> str:
+    def _fitting(self, parts: Sequence[str], width: int) -> str:
         """Return the first parts that fit in a line: a line that wraps cannot be rewritten."""
         line = parts[0]
         for part in parts[1:]:
-            if self._rewrites and len(line) + len(part) + 2 > self._width():
+            if self._rewrites and len(line) + len(part) + 2 > width:
                 break
             line += f", {part}"
         return line
@@ -482,3 +476,22 @@ class Progress:
                 else:
                     self._stream.write(f"{line}\n")
                 self._stream.flush()
+
+
+def _left_in_words(share: float | None, elapsed_s: float) -> str:
+    if share is None or not 0.0 < share <= 1.0 or elapsed_s < _FIRST_ESTIMATE_S:
+        return ""
+    left_s = elapsed_s * (1.0 - share) / share
+    if left_s < 90.0:
+        return f"about {left_s:.0f} s left"
+    if left_s < 5_400.0:
+        return f"about {left_s / 60:.0f} min left"
+    return f"about {left_s / 3_600:,.0f} h left"
+
+
+def _bar(share: float | None) -> str:
+    """Return a bar of the work that is done, in ASCII, which every terminal shows."""
+    if share is None or not 0.0 <= share <= 1.0:
+        return ""
+    done = int(share * _BAR_WIDTH)
+    return f"[{'#' * done}{'.' * (_BAR_WIDTH - done)}] "

@@ -326,13 +326,16 @@ def test_progress_is_a_rewritten_line_on_a_terminal_and_one_every_ten_seconds_el
     progress.advance(0)
     progress.close()
     lines = [line.strip() for line in sys.stderr.getvalue().split("\r")]
-    assert lines == ["1 of 3 inputs evaluated, 1.0 a second", "", ""]
+    assert lines == ["[######..............] 1 of 3 inputs evaluated, 1.0 a second", "", ""]
 
 
 @pytest.mark.parametrize(
     ("columns", "line"),
     [
-        (120, "4 pairs judged, about 6 s left, 2 with failures, 1.0 a second, at noon"),
+        (
+            120,
+            "[########............] 4 pairs judged, about 6 s left, 2 with failures, 1.0 a second, at noon",
+        ),
         (50, "4 pairs judged, about 6 s left, 2 with failures"),
         (10, "4 pairs j"),
     ],
@@ -340,7 +343,8 @@ def test_progress_is_a_rewritten_line_on_a_terminal_and_one_every_ten_seconds_el
 def test_a_terminals_progress_stays_in_its_line(
     columns: int, line: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A line that the terminal breaks could not be rewritten: the time left comes before the rest."""
+    """A line that the terminal breaks could not be rewritten: the time left comes before the rest,
+    and a bar only where there is room for both."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
