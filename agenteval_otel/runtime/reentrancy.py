@@ -2,7 +2,9 @@
 
 Usually the context marks such calls (`EVALUATING`). This module covers threads that an evaluator
 starts and that lack the context: a thread inherits `daemon` from its parent, and our threads pass
-the evaluation along as its value.
+the evaluation along as its value. A thread with an explicit ``daemon=True`` inherits nothing. To know
+it, `threading.Thread` would have to be replaced in the host, so it counts as the host's, and the page
+on own evaluators says so.
 """
 
 from __future__ import annotations

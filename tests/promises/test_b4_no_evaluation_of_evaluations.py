@@ -88,7 +88,7 @@ async def called(ask: Ask) -> str:
     return ask()
 
 
-async def in_a_new_thread(work: Callable[[], Any]) -> None:
+async def in_a_new_thread(work: Callable[[], Any], *, daemon: bool | None = None) -> None:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
 
@@ -98,7 +98,7 @@ async def in_a_new_thread(work: Callable[[], Any]) -> None:
         finally:
             loop.call_soon_threadsafe(ended.set_result, None)
 
-    threading.Thread(target=run).start()
+    threading.Thread(target=run, daemon=daemon).start()
     await ended
 
 
@@ -128,6 +128,9 @@ WAYS: dict[str, Callable[[Ask], Any]] = {
     "in a new thread": in_a_new_thread,
     "in a new thread with its context": lambda ask: in_a_new_thread(
         partial(contextvars.copy_context().run, ask)
+    ),
+    "in a daemon thread with its context": lambda ask: in_a_new_thread(
+        partial(contextvars.copy_context().run, ask), daemon=True
     ),
     "in a thread of a thread": lambda ask: in_a_new_thread(partial(joined, ask)),
     "in a loop of its own": lambda ask: in_a_new_thread(lambda: asyncio.run(called(ask))),
