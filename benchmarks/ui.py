@@ -20,7 +20,11 @@ __all__ = ["BENCH"]
 
 _CRITERIA = 5
 _AT_ONCE = 64
-_NEW = ("agenteval_evaluations_conversation", "agenteval_evaluations_response")
+_NEW = (
+    "agenteval_evaluations_conversation",
+    "agenteval_evaluations_response",
+    "agenteval_evaluations_user",
+)
 
 
 def _answer(number: int, count: int, chance: random.Random, began_ns: int) -> Any:
@@ -38,6 +42,8 @@ def _answer(number: int, count: int, chance: random.Random, began_ns: int) -> An
         model=("large", "small")[number % 2],
         prompt_version=str(1 + 2 * number // count),
         conversation_id=f"conversation {number // 4}",
+        user_id=f"{number // 20:064x}",
+        tags={"tenant": f"tenant {number % 50}", "plan": ("free", "paid")[number % 2]},
         ended_ns=ended_ns,
         sampling_probability=0.25,
         overall_score=0.5,

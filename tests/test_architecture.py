@@ -58,7 +58,9 @@ VENDORS = {
     "opentelemetry": ("telemetry", "capture", "sampling.trace", "engine",
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent",
                       "components.http_client.client"),
-    "sqlalchemy": ("components.database", "storage.sql_database", "storage.sql_erasure", "storage.sql_read"),
+    "sqlalchemy": (
+        "components.database", "storage.sql_database", "storage.sql_erasure", "storage.sql_read", "storage.sql_texts",
+    ),
     "starlette": ("ui.app",),
     "jinja2": ("ui.app",),
     "pandas": ("offline.reports",),

@@ -33,6 +33,7 @@ NO_PROSE = {
     "provisioning/collector/__init__.py": ("import http.client as h;",),
     "provisioning/grafana/texts.py": ("&#",),  # HTML
     "sidecar/http.py": ("text/plain; charset=",),
+    "storage/sql_texts.py": ("CREATE TRIGGER agenteval_texts_",),
     "testing/model_server.py": ("text/event-stream; charset=",),
     "ui/access.py": ("default-src ", "{}={}; Path=/"),
     "ui/app.py": ("text/csv; charset=", "attachment; filename="),

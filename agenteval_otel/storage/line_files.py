@@ -6,29 +6,33 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from pydantic_core import to_json
 
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.places import Place, Query, Stored
+from agenteval_otel.storage.places import FoundAnswers, Place, Query, Stored, Tag
 from agenteval_otel.storage.rows import (
     AnswerRow,
     Label,
     StoredEvaluation,
     StoredVerdict,
     UnreadableRows,
+    in_snake_case,
     joined_labels,
     parse_result,
     record_of,
     row_of_record,
 )
 from agenteval_otel.storage.sql_rows import name_of
+from agenteval_otel.storage.words import WantedWord, tag_word, words_of_input, words_of_tags
 
 _AT_ONCE: Final = 10_000
 _FILE_DIGITS: Final = 12
+_MOST_SEARCHED: Final = 20_000
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 _RESULT: Final = re.compile(rb'"criterion(?:Name|_name)"\s*:')
 _REFERENCE: Final = re.compile(rb'"(?:trace|response)_?[iI]d"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -160,6 +164,33 @@ class LineFiles(Place):
     ) -> dict[str, AggregatedEvaluationResult]:
         evaluations = ((id, self._find(id)) for id in evaluation_ids)
         return {id: evaluation for id, evaluation in evaluations if evaluation is not None}
+
+    def find_texts(self, wanted: Sequence[WantedWord], tag: Tag | None = None) -> FoundAnswers:
+        """Return the answers, of the last 20,000 lines, that have the words and the tag."""
+        words = list(wanted)
+        if tag is not None:
+            words.append(tag_word(*tag))
+        ids = bytearray()
+        total = sum(1 for _ in self._lines(after=""))
+        unsearched = max(0, total - _MOST_SEARCHED)
+        for line in islice(self._lines(after=""), unsearched, None):
+            fields = _fields_of_line(line)
+            has_words = words_of_input(_mapping_of(fields, "input_snapshot"))
+            has_words |= words_of_tags(_tags_of(fields))
+            if all(word.is_in(has_words) for word in words):
+                ids += bytes.fromhex(line.id)
+        return FoundAnswers(bytes(ids), unsearched)
+
+    def find_annotated(self, column: Literal["conversation_id", "user_id"], value: str) -> bytes:
+        needles = _forms_of([value])
+        ids = bytearray()
+        for line in self._lines(
+            after="", holding=lambda text: any(map(text.__contains__, needles))
+        ):
+            fields = _fields_of_line(line)
+            if value in (fields.get(column), _mapping_of(fields, "input_snapshot").get(column)):
+                ids += bytes.fromhex(line.id)
+        return bytes(ids)
 
     def find_others(
         self, evaluations: Mapping[str, tuple[str, str]]
@@ -294,6 +325,26 @@ class LineFiles(Place):
                         at += len(text)
             except OSError as error:
                 raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _fields_of_line(line: _Line) -> dict[str, Any]:
+    """Return the fields of the answer on a line. A line that cannot be read has none."""
+    try:
+        return in_snake_case(record_of(line.text))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _mapping_of(fields: Mapping[str, Any], name: str) -> dict[str, Any]:
+    value = fields.get(name)
+    return in_snake_case(value) if isinstance(value, Mapping) else {}
+
+
+def _tags_of(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    for tags in (fields.get("tags"), _mapping_of(fields, "input_snapshot").get("tags")):
+        if tags and isinstance(tags, Mapping):
+            return tags
+    return {}
 
 
 def _forms_of(texts: Collection[str]) -> set[bytes]:

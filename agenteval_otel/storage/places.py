@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.rows import AnswerRow, Label, StoredEvaluation, UnreadableRows, row_of
+from agenteval_otel.storage.words import WantedWord
 
+Tag: TypeAlias = tuple[str, str]
+"""Its name and its value."""
 Stored: TypeAlias = Iterator[tuple[str, AggregatedEvaluationResult]]
 """Evaluations by their ids."""
 COLUMNS: Final = (
@@ -41,6 +44,24 @@ COLUMNS: Final = (
 was given may be None. `preferred` is whether the result has a `least_probability`. `cost` is what the
 judge's calls cost in USD, perhaps as text (`cost_of`), or None if no model was called.
 """
+
+
+ID_BYTES: Final = 16
+"""An evaluation's id, which is shown in hexadecimal digits."""
+
+
+class FoundAnswers(NamedTuple):
+    """The answers that a search has.
+
+    Attributes:
+        ids: Of their evaluations, 16 bytes each.
+        unsearched: How many older answers were not looked at.
+        is_cut: More answers than these match.
+    """
+
+    ids: bytes = b""
+    unsearched: int = 0
+    is_cut: bool = False
 
 
 class Query(NamedTuple):
@@ -165,6 +186,14 @@ class Place(ABC):
         self, evaluation_ids: Sequence[str]
     ) -> dict[str, AggregatedEvaluationResult]:
         """Return evaluations by their ids, at most a few hundred."""
+
+    @abstractmethod
+    def find_texts(self, wanted: Sequence[WantedWord], tag: Tag | None = None) -> FoundAnswers:
+        """Return the answers whose texts have all these words, and which have the tag."""
+
+    @abstractmethod
+    def find_annotated(self, column: Literal["conversation_id", "user_id"], value: str) -> bytes:
+        """Return the ids of the answers of a conversation or a user, 16 bytes each."""
 
     @abstractmethod
     def find_others(

@@ -35,6 +35,7 @@ from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
 from agenteval_otel.storage.sql_rows import Rows, answer_of, result_of
+from agenteval_otel.storage.sql_texts import add_texts, purge
 
 if TYPE_CHECKING:
     import sqlite3
@@ -43,6 +44,7 @@ VERSION = 1
 _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
+_ADDING_S = 0.2
 _FORK_WAIT_S = 0.05
 # kept alive: closing them would touch what the parent process uses
 _INHERITED: list[sa.Connection | None] = []
@@ -73,6 +75,7 @@ _ANNOTATIONS = (
     "prompt_name prompt_version user_id environment experiment arm service service_version"
 )
 _JSON = sa.JSON(none_as_null=True)
+_HAS_USER = sa.text("user_id IS NOT NULL")  # answers without a user cost nothing
 EVALUATIONS = sa.Table(
     "agenteval_evaluations",
     _METADATA,
@@ -97,6 +100,9 @@ EVALUATIONS = sa.Table(
             "conversation": "conversation_id",
             "response": "response_id",
         },
+    ),
+    sa.Index(
+        "agenteval_evaluations_user", "user_id", sqlite_where=_HAS_USER, postgresql_where=_HAS_USER
     ),
 )
 RESULTS = sa.Table(
@@ -209,6 +215,31 @@ def add_missing_indices(target: Target) -> list[str]:
     return [str(index.name) for index in missing]
 
 
+def add_answer_texts(target: Target, *, wait: bool = True, now_ms: int | None = None) -> bool:
+    """Add answers to the index of their words, for a fifth of a second. Return whether more are left.
+
+    Then writers have their turn. A database that cannot be written stays as it is.
+
+    Args:
+        wait: For a writer that has its turn. Else the answers are left for another time.
+    """
+    end_s = time.monotonic() + _ADDING_S
+    try:
+        with contextlib.ExitStack() as stack:
+            if target.path is not None:
+                stack.enter_context(open_locked(lock_of(target.path), wait=wait))
+            connection = stack.enter_context(
+                contextlib.closing(connect_writer(target, durable=False))
+            )
+            while time.monotonic() < end_s:
+                with connection.begin():
+                    if add_texts(connection, now_ms=now_ms):
+                        return False
+    except (SQLAlchemyError, StorageError, OSError, ValueError):  # a right to read is enough
+        return False
+    return True
+
+
 def _is_complete(connection: sa.Connection) -> bool:
     """Tell whether the tables have the newest column. An older package made tables without it."""
     try:
@@ -271,6 +302,8 @@ class Database:
         self._connection: sa.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._sweep_at = 0.0
+        self._has_deleted_words = False
+        self._is_purging = False
         self._working = threading.Lock()
         self._is_forking = False
         before_fork(self._before_fork)
@@ -343,22 +376,35 @@ class Database:
         """
         if self._keep_days is None or self._connection is None or time.monotonic() < self._sweep_at:
             return
-        before = datetime.now(UTC) - timedelta(days=self._keep_days)
-        deleted = 0
+        is_done = True
+        try:
+            with self._connection.begin():
+                is_done = self._swept(self._connection, self._keep_days)
+        except Exception as error:  # the results are saved all the same
+            self._drop()
+            log.warning("storage_sweep_failed", part="sql", error_type=type(error).__name__)
+        self._sweep_at = time.monotonic() + (_SWEEP_EVERY_S if is_done else 0.0)
+
+    def _swept(self, connection: sa.Connection, keep_days: float) -> bool:
+        """Delete a few evaluations, or a part of the words that they had. Return whether all is done."""
+        before = datetime.now(UTC) - timedelta(days=keep_days)
         old = (
             sa.select(EVALUATIONS.c.id)
             .where(EVALUATIONS.c.evaluated_at < before)
             .limit(_SWEEP_ROWS)
         )
-        try:
-            with self._connection.begin():
-                deleted = self._connection.execute(
-                    sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))
-                ).rowcount
-        except Exception as error:  # the results are saved all the same
-            self._drop()
-            log.warning("storage_sweep_failed", part="sql", error_type=type(error).__name__)
-        self._sweep_at = time.monotonic() + (0.0 if deleted == _SWEEP_ROWS else _SWEEP_EVERY_S)
+        deleted = connection.execute(
+            sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(old))
+        ).rowcount
+        if deleted:
+            self._has_deleted_words = True
+            self._is_purging = False
+        if deleted == _SWEEP_ROWS:
+            return False
+        if self._has_deleted_words:
+            self._has_deleted_words = not purge(connection, is_first=not self._is_purging)
+            self._is_purging = True
+        return not self._has_deleted_words
 
     # SQLite keeps its locks by file for the whole process: a child that inherits an open database
     # and opens it again would take its parent's locks for its own. So the connection is closed

@@ -27,6 +27,7 @@ from agenteval_otel.storage.sql_database import (
 )
 from agenteval_otel.storage.sql_read import evaluations_in
 from agenteval_otel.storage.sql_rows import Rows, name_of, rows_of
+from agenteval_otel.storage.sql_texts import DROP_DELETED_WORDS, HAS_WORDS
 
 _BATCH = 200
 _BUSY_S = 30.0
@@ -161,6 +162,8 @@ def _compacted(target: Target, wait_s: float) -> str:
                 open_sqlite(target.path, timeout_s=wait_s, read_only=False)
             ) as connection,
         ):
+            if connection.execute(HAS_WORDS).fetchone():
+                connection.execute(DROP_DELETED_WORDS)
             connection.execute("VACUUM")
             deadline = time.monotonic() + min(wait_s, _CHECKPOINT_S)
             while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:

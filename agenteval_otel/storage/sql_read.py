@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.places import Place, Query, Stored
+from agenteval_otel.storage.places import FoundAnswers, Place, Query, Stored, Tag
 from agenteval_otel.storage.rows import (
     LABELS,
     PRICE_UNKNOWN,
@@ -28,7 +28,13 @@ from agenteval_otel.storage.rows import (
     result_row,
     seconds_of,
 )
-from agenteval_otel.storage.sql_database import EVALUATIONS, RESULTS, connect_reader, reader_engine
+from agenteval_otel.storage.sql_database import (
+    EVALUATIONS,
+    RESULTS,
+    add_answer_texts,
+    connect_reader,
+    reader_engine,
+)
 from agenteval_otel.storage.sql_rows import (
     StoredResult,
     evaluation_of,
@@ -36,10 +42,13 @@ from agenteval_otel.storage.sql_rows import (
     name_of,
     stored_of,
 )
+from agenteval_otel.storage.sql_texts import find_texts, has_index
+from agenteval_otel.storage.words import WantedWord, tag_word
 
 _AT_ONCE: Final = 10_000
 _PAGE_ROWS: Final = 200
 _STREAMED: Final = 500
+_MOST_READ: Final = 2_000
 _MOST_IN: Final = 400  # bound values in one statement
 _READ: Final = [column for column in EVALUATIONS.c if column.name != "evaluated_at"]
 """The columns that an evaluation is made of. The others are for queries."""
@@ -226,6 +235,23 @@ class StoredDatabase(Place):
         answers = self._first(EVALUATIONS.c.id.in_(list(evaluation_ids)), limit=_MOST_IN)
         return {answer.evaluation_id: answer.evaluation for answer in answers}
 
+    def find_texts(self, wanted: Sequence[WantedWord], tag: Tag | None = None) -> FoundAnswers:
+        words = list(wanted)
+        if tag is not None:
+            name, value = tag
+            words.append(tag_word(name_of(name) or "", name_of(value) or ""))
+        add_answer_texts(self.target, wait=False)
+        with connect_reader(self.target) as connection:
+            if tag is None or wanted or has_index(connection):
+                return find_texts(connection, words, most_read=_MOST_READ)
+            name, value = tag
+            has_tag = EVALUATIONS.c.tags[name_of(name) or ""].as_string() == name_of(value)
+            return FoundAnswers(_ids_where(connection, has_tag))
+
+    def find_annotated(self, column: Literal["conversation_id", "user_id"], value: str) -> bytes:
+        with connect_reader(self.target) as connection:
+            return _ids_where(connection, EVALUATIONS.c[column] == name_of(value))
+
     def find_labels(self, evaluation_ids: Sequence[str]) -> list[Label]:
         labels: list[Label] = []
         with connect_reader(self.target) as connection:
@@ -355,6 +381,14 @@ class StoredDatabase(Place):
             answers = evaluations_in(connection, rows, unreadable)
         unreadable.log(self.name)
         return [StoredEvaluation(*answer) for answer in answers]
+
+
+def _ids_where(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> bytes:
+    """Return the ids of the evaluations, read as one text: faster than as many rows."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    joined = sa.func.group_concat if is_sqlite else sa.func.string_agg
+    ids = connection.execute(sa.select(joined(EVALUATIONS.c.id, "")).where(condition)).scalar()
+    return bytes.fromhex(ids or "")
 
 
 def evaluations_in(

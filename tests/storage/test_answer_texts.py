@@ -1,0 +1,291 @@
+"""Searching the texts of stored answers: what is found, by which words, and that nothing of an erased
+text is left in the index.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from agenteval_otel import EvaluationInput
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage import SqlStorageProvider
+from agenteval_otel.storage.erasure import Erasure
+from agenteval_otel.storage.places import ID_BYTES, FoundAnswers, Place
+from agenteval_otel.storage.read import database_of, place_of
+from agenteval_otel.storage.sql_database import add_answer_texts, connect_reader
+from agenteval_otel.storage.sql_texts import has_index
+from agenteval_otel.storage.words import places_of, wanted_words, words_of
+from tests.storage.samples import aggregated, change, save
+
+CANARY = "xylofonist grumbleq"
+DAY_NS = 86_400 * 10**9
+ODD = [
+    '"',
+    "AND",
+    "order AND",
+    "NOT order",
+    "NEAR(order thirty)",
+    "words: order",
+    "order*",
+    "*",
+    "^order",
+    "(",
+    "order'; DROP TABLE agenteval_texts; --",
+    "a\0b",
+    "\ud800",
+    "'order':* & !x",
+    "x" * 10_000,
+    "order " * 10_000,
+    "-- ;; !!",
+    "",
+    "😀",
+    "§deadbeef",
+    "%",
+    "_",
+    "\\",
+]
+
+
+def answer(prompt: str, response: Any = "Within thirty days.", **fields: Any) -> Any:
+    snapshot = EvaluationInput(prompt=prompt, response=response)
+    return aggregated(**{"input_snapshot": snapshot, **fields})
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.backend)])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> SqlStorageProvider:
+    if request.param == "sqlite":
+        return SqlStorageProvider(path=tmp_path / "results.db")
+    return SqlStorageProvider(url=request.getfixturevalue("postgresql").url)
+
+
+@pytest.fixture(params=["index", "without", "lines"])
+def place(request: pytest.FixtureRequest, storage: Any, tmp_path: Path) -> Any:
+    """Fill a database that has an index, one that has none yet, or a file, and give it as a place."""
+
+    def filled(*answers: AggregatedEvaluationResult) -> Place:
+        if request.param == "lines":
+            path = tmp_path / "results.jsonl"
+            path.write_text("".join(f"{item.model_dump_json(by_alias=True)}\n" for item in answers))
+            return place_of(str(path))
+        save(storage, *answers)
+        if request.param == "index":
+            add_all(storage)
+        return database_of(storage.target)
+
+    return filled
+
+
+def add_all(storage: SqlStorageProvider) -> None:
+    """Add what is stored to the index, as pages do that open a minute later."""
+    while add_answer_texts(storage.target, now_ms=time.time_ns() // 10**6 + 120_000):
+        pass
+
+
+def found(place: Place, text: str, **options: Any) -> list[str]:
+    """The agents of the answers whose texts have the words."""
+    return agents(place, place.find_texts(wanted_words(text), **options).ids)
+
+
+def agents(place: Place, ids: bytes) -> list[str]:
+    keys = [ids[at : at + ID_BYTES].hex() for at in range(0, len(ids), ID_BYTES)]
+    stored = place.find_evaluations(keys)
+    return sorted(stored[key].agent or "" for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("refund", ["a"]),
+        ("REFUND café", ["a"]),
+        ("refund thirty", ["a"]),
+        ("refund nothing", []),
+        ("cafe", ["a"]),
+        ("efund", []),
+        ("12", ["b"]),
+        ("1", []),
+        ("退款", ["c"]),
+        ("退", ["c"]),
+        ("款退", []),
+        ("환불", ["c"]),
+        ("😀", ["b"]),
+        ("thirty", ["a", "b", "c", "d"]),
+        ("number", ["d"]),
+        ("deep", ["d"]),
+        ("role", []),
+        ("prompt", []),
+    ],
+)
+def test_answers_are_found_by_words_of_prompt_and_answer(
+    place: Any, text: str, expected: list[str]
+) -> None:
+    """All of them, at any place, in any form of capitals and accents. Names of fields are no words."""
+    stored = place(
+        answer("Two refunds for the Café?", agent="a"),
+        answer("order_12 😀", agent="b"),
+        answer("我想退款吗 환불을", agent="c"),
+        answer(
+            "x",
+            {"role": "assistant", "content": "Thirty is the number", "more": [{"k": "deep"}]},
+            agent="d",
+        ),
+        aggregated(agent="without texts"),
+    )
+    assert found(stored, text) == expected
+
+
+@pytest.mark.parametrize("text", ODD)
+def test_what_a_reader_types_is_no_query_language(place: Any, text: str) -> None:
+    """Nothing of it raises, and nothing but its words counts."""
+    stored = place(answer("Return order 7?", agent="a"), answer("other", agent="b"))
+    wanted = wanted_words(text)
+    assert len(wanted) <= 20
+    if wanted:
+        is_of_first = all(
+            word.is_in({"return", "order", "7", "within", "thirty", "days"}) for word in wanted
+        )
+        assert found(stored, text) == ["a"] * is_of_first
+
+
+def test_answers_are_found_by_tag_user_and_conversation(place: Any) -> None:
+    stored = place(
+        answer("order", agent="a", tags={"tenant": "acme", "it's": 'a "b" \\'}, user_id="u1"),
+        answer("order", agent="b", tags={"tenant": "acme2"}, conversation_id="c'1"),
+        aggregated(agent="c", tags={"tenant": "acme"}, user_id="u1"),
+    )
+    assert found(stored, "", tag=("tenant", "acme")) == ["a", "c"]
+    assert found(stored, "order", tag=("tenant", "acme")) == ["a"]
+    assert found(stored, "", tag=("it's", 'a "b" \\')) == ["a"]
+    assert found(stored, "", tag=("acme", "tenant")) == []
+    assert agents(stored, stored.find_annotated("user_id", "u1")) == ["a", "c"]
+    assert agents(stored, stored.find_annotated("conversation_id", "c'1")) == ["b"]
+    assert agents(stored, stored.find_annotated("user_id", "c'1")) == []
+
+
+def test_there_is_no_index_where_no_texts_are_stored(storage: SqlStorageProvider) -> None:
+    save(storage, aggregated(tags={"tenant": "acme"}, agent="a"))
+    add_all(storage)
+    place = database_of(storage.target)
+    assert found(place, "thirty") == []
+    assert found(place, "", tag=("tenant", "acme")) == ["a"]
+    with connect_reader(storage.target) as connection:
+        assert not has_index(connection)
+
+
+def test_new_answers_are_found_at_once_and_added_later(storage: SqlStorageProvider) -> None:
+    place = database_of(storage.target)
+    save(storage, answer("order 1", agent="a"))
+    add_all(storage)
+    save(storage, answer("order 2", agent="b"), aggregated(agent="c"))
+    assert found(place, "order") == ["a", "b"]
+    add_all(storage)
+    assert found(place, "order") == ["a", "b"]
+    assert place.find_texts(wanted_words("order"))[1:] == (0, False)
+
+
+def test_many_answers_are_added_in_several_transactions(storage: SqlStorageProvider) -> None:
+    save(storage, *(answer(f"order {number}", agent=str(number)) for number in range(1_100)))
+    add_all(storage)
+    place = database_of(storage.target)
+    assert found(place, "order 777") == ["777"]
+    assert len(place.find_texts(wanted_words("order")).ids) == 1_100 * ID_BYTES
+
+
+def test_a_database_that_may_only_be_read_is_searched_without_an_index(tmp_path: Path) -> None:
+    """Of 2,001 answers the newest 2,000 are read, and how many were left out is said."""
+    path = tmp_path / "results.db"
+    storage = SqlStorageProvider(path=path)
+    save(storage, *(answer(f"order {number}", agent=str(number)) for number in range(2_001)))
+    change(path, "CREATE TABLE agenteval_texts (mine TEXT)")  # so that none can be made
+    place = database_of(storage.target)
+    assert len(place.find_texts(wanted_words("order")).ids) == 2_000 * ID_BYTES
+    assert place.find_texts(wanted_words("nothing")) == FoundAnswers(b"", 1, False)
+
+
+def bytes_left(path: Path, text: str = CANARY) -> list[str]:
+    """The files that have one of the words, or the end of one: FTS5 writes beginnings once."""
+    parts = [word[3:].encode() for word in text.split()]
+    return [
+        file.name
+        for file in path.parent.iterdir()
+        if any(part in file.read_bytes() for part in parts)
+    ]
+
+
+def test_no_word_of_an_erased_text_is_left(tmp_path: Path) -> None:
+    """Neither in the index nor in the log, also with a writer connected; others are found as before."""
+    path = tmp_path / "results.db"
+    storage = SqlStorageProvider(path=path)
+    save(
+        storage,
+        *(answer(f"{CANARY} {number}", conversation_id="c") for number in range(300)),
+        *(answer(f"xylo grumble {number}", agent=f"kept {number}") for number in range(300)),
+    )
+    add_all(storage)
+    assert bytes_left(path)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("SELECT count(*) FROM agenteval_texts").fetchone()
+        assert storage.erase(Erasure(conversations=["c"])).problem == ""
+        assert bytes_left(path) == []
+    place = database_of(storage.target)
+    assert found(place, "xylofonist") == []
+    assert found(place, "grumble 7") == ["kept 7"]
+    add_all(storage)
+    assert bytes_left(path) == []
+
+
+def test_keep_days_reaches_the_index(tmp_path: Path) -> None:
+    """Deleted words go with the batches that follow, a few at a time."""
+    path = tmp_path / "results.db"
+    old_ns = int(datetime.now(UTC).timestamp() * 1e9) - 20 * DAY_NS
+    save(
+        SqlStorageProvider(path=path),
+        *(answer(f"{CANARY} {number}", ended_ns=old_ns) for number in range(700)),
+        *(answer(f"order {number}", ended_ns=old_ns + 20 * DAY_NS) for number in range(50)),
+    )
+    storage = SqlStorageProvider(path=path, keep_days=10)
+    add_all(storage)
+    assert bytes_left(path)
+    save(storage, *(answer("new", agent="new") for _ in range(20)))
+    assert bytes_left(path) == []
+    assert found(database_of(storage.target), "xylofonist") == []
+    assert len(found(database_of(storage.target), "order")) == 50
+
+
+def test_rows_that_others_delete_or_change_leave_the_index(storage: SqlStorageProvider) -> None:
+    """By SQL, or by a package that knows no index."""
+    save(storage, answer("order 1", agent="a"), answer("order 2", agent="b"))
+    add_all(storage)
+    with connect_reader(storage.target) as connection:
+        kept = connection.execute(sa.text("SELECT count(*) FROM agenteval_texts")).scalar_one()
+        assert kept == 2
+    storage.erase(Erasure(before=datetime(2100, 1, 1, tzinfo=UTC)))
+    assert found(database_of(storage.target), "order") == []
+    with connect_reader(storage.target) as connection:
+        left = connection.execute(sa.text("SELECT count(*) FROM agenteval_texts")).scalar_one()
+        assert left == 0
+
+
+def test_words_stand_where_they_are_marked() -> None:
+    text = "Ein Café, CAFÉS 我想退款吗 refund Refunded."
+    places = places_of(text, wanted_words("cafe 退款吗 refund"))
+    assert [text[begin:end] for begin, end in places] == [
+        "Café",
+        "CAFÉS",
+        "退款",
+        "吗",
+        "refund",
+        "Refunded",
+    ]
+
+
+def test_a_word_is_the_same_in_every_form() -> None:
+    assert words_of("ÄRGER ärger A\u0308rger ﬁne") == {"arger", "fine"}
+    assert words_of("हिन्दी") == words_of("हिन्दी!")
