@@ -157,7 +157,7 @@ def _open_pages(settings: Settings, port: int | None) -> tuple[str | None, Calla
     """Open the pages, if they have a port. Return their address, and what ends them."""
     if port is None:
         return None, lambda: None
-    return open_beside(settings, port)
+    return open_beside(settings, port, _destination(settings))
 
 
 def _tune_interpreter() -> None:

@@ -163,11 +163,11 @@ def open_results(file: str) -> None:
     run(parser.parse_args([file, "--port", "0"]))
 
 
-def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]:
+def open_beside(settings: Settings, port: int, exports_to: str) -> tuple[str, Callable[[], None]]:
     """Serve the pages beside the process's own evaluation, with its health.
 
-    Return the address, and a function that stops the pages. Raises `ConfigurationError` if the
-    settings store nothing in a database.
+    `exports_to` says where its telemetry is sent. Return the address, and a function that stops the
+    pages. Raises `ConfigurationError` if the settings store nothing in a database.
     """
     check_extra()
     from agenteval_otel.storage import SqlStorageProvider
@@ -191,6 +191,7 @@ def open_beside(settings: Settings, port: int) -> tuple[str, Callable[[], None]]
         objectives_of(settings, default_pipeline()),
         keeps_comments=keeps_comments,
         metrics=_metrics,
+        exports_to=exports_to,
     )
     pages = Pages(shown, ResultColumns(place), access)
     return access.address, serve_beside(application(pages), listening)

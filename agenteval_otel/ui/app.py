@@ -6,6 +6,7 @@ Handlers block, so they run on Starlette's threads.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -29,7 +30,7 @@ from agenteval_otel.ui import answer_list, exports, views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.charts import bar_chart, line_chart, spark_chart
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
-from agenteval_otel.ui.health import Metrics, sections
+from agenteval_otel.ui.health import Metrics, ago, sections, tiles
 from agenteval_otel.ui.labels import ORDERS, Labels, record
 from agenteval_otel.ui.report import HERE, single_file
 from agenteval_otel.ui.runs import Runs
@@ -61,6 +62,7 @@ class UiSettings(NamedTuple):
         keeps_comments: The content of labels is stored.
         can_label: Labels can be stored: the results are in a database and not read from a file.
         metrics: Reads the metrics of the process that evaluates. None if that is another process.
+        exports_to: Where that process sends its telemetry, in words.
         runs: The runs that were opened beside each other. None for one place.
     """
 
@@ -71,6 +73,7 @@ class UiSettings(NamedTuple):
     keeps_comments: bool = True
     can_label: bool = True
     metrics: Callable[[], Metrics] | None = None
+    exports_to: str = ""
     runs: Runs | None = None
 
 
@@ -345,6 +348,10 @@ class Pages:
             window=views.Window(),
             criteria=self._overview(views.Window()),
             sections=sections(metrics),
+            tiles=tiles(metrics, self.settings.exports_to, time.time()) if metrics else [],
+            newest=ago(time.time() - int(self.columns["evaluated"].max()))
+            if self.columns.count
+            else "",
         )
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:

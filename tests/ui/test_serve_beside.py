@@ -38,7 +38,9 @@ def test_the_pages_of_a_sidecar_show_answers_and_its_health(tmp_path: Path) -> N
         assert served.post(trace_request(new_trace_id())).status == 200
         served.wait_for(lambda: "response_health" in shown("/"), "an answer")
         health = shown("/health")
-        assert "This page knows the storage alone" not in health
+        assert "is not seen from here" not in health
+        for title in ("Answers in", "Evaluated", "Lost", "Last score", "Export"):
+            assert f"<h2>{title}</h2>" in health
         assert re.search(r"agenteval\.responses.*?<b>1</b> \w+, evaluated<", health, re.DOTALL)
         for metric in ("agenteval.queue.size", "agenteval.spans", "agenteval.last_success"):
             assert metric in health
