@@ -394,6 +394,10 @@ def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
 
 
 def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
+    content = None if turn.text is None else clean(turn.text)
+    message: dict[str, Any] = {"role": turn.role, "content": content}
+    if not (turn.results or turn.calls or turn.name):
+        return [message]  # most of a history
     tool_name = {"tool_name": turn.name} if turn.name else {}
     messages: list[dict[str, Any]] = []
     for result in turn.results:
@@ -403,8 +407,6 @@ def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:
         messages.append(of_tool | tool_name)
     if messages and (turn.role == "tool" or turn.text is None):
         return messages
-    content = None if turn.text is None else clean(turn.text)
-    message: dict[str, Any] = {"role": turn.role, "content": content}
     calls = plain_calls(turn.calls, copy)
     if calls:
         message["tool_calls"] = calls

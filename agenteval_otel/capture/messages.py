@@ -350,11 +350,29 @@ def is_message(value: object) -> bool:
             return False
         role, content = value
         return isinstance(role, str) and role in _ROLES and isinstance(content, str | list)
+    if _plain_role(value) is not None:
+        return True
     return _is_agent_message(value) or _role_of(value) is not None or _is_item(value)
+
+
+def _plain_role(message: object) -> str | None:
+    """Return the role of a message that is a dictionary of role and text alone, or None.
+
+    Most messages of a history are, and each answer brings its whole history. Reading them as all
+    others are read gives the same, and takes ten times as long.
+    """
+    if type(message) is not dict or len(message) != 2 or type(message.get("content")) is not str:
+        return None
+    name = message.get("role")
+    role = _ROLES.get(name) if type(name) is str else None
+    return None if role == "tool" else role
 
 
 def turns_of(message: object) -> list[Turn]:
     """Return the turns of one message. A value that is no message has none."""
+    plain_role = _plain_role(message)
+    if plain_role is not None:
+        return [Turn(plain_role, content_text(field(message, "content")))]
     if isinstance(message, tuple):
         return [Turn(_ROLES[message[0]], content_text(message[1]))] if is_message(message) else []
     if _is_agent_message(message):

@@ -13,6 +13,7 @@ import pytest
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
+from agenteval_otel.capture.messages import turns_of
 from tests.capture.support import facts_of, history_of, returned, streamed
 from tests.instrumentation.support import Seen
 
@@ -284,3 +285,13 @@ def test_images_audio_and_files_are_no_text(media: list[Any]) -> None:
     captured = returned({"role": "assistant", "content": content}, prompt=asked)
     assert (captured.prompt, captured.response) == ("See this.", "See this.")
     assert DATA[:100] not in captured.model_dump_json()
+
+
+@pytest.mark.parametrize("role", ["user", "human", "assistant", "system", "developer", "tool", "x"])
+@pytest.mark.parametrize("text", ["", "Hello", "\ud800\0é", "data:image/png;base64,AAAA"])
+def test_a_plain_message_is_read_like_one_with_further_fields(role: str, text: str) -> None:
+    """Most messages have a role and a text alone. They are read in fewer steps, with the same result."""
+    further = {"role": role, "content": text, "unknown": None}
+    assert history_of([{"role": role, "content": text}]) == history_of([further])
+    message = {"role": role, "content": text}
+    assert dataclasses.asdict(turns_of(message)[0]) == dataclasses.asdict(turns_of(further)[0])
