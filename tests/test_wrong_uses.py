@@ -82,6 +82,14 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: configure(evaluators=[ResponseHealth()], on_breach="http://hook"),
         "expected a function or 'module:function', found an address",
     ),
+    "a share as sampling": (
+        lambda: configure(sampling=0.1),
+        "sampling: expected a mapping (a share of the answers is sample_rate), found 0.1",
+    ),
+    "a file by a name": (
+        lambda: configure(settings="agenteval.yaml"),
+        "A settings file is the first argument: configure('agenteval.yaml')",
+    ),
     "a time in words": (lambda: flush("soon"), "expected a number of seconds, found 'soon'"),  # type: ignore[arg-type]
     "a time in words at the end": (
         lambda: shutdown("soon"),  # type: ignore[arg-type]

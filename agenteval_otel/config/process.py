@@ -400,6 +400,12 @@ def configure(
     """
     if isinstance(settings, Settings) and (fields or profile is not None):
         raise ConfigurationError("give Settings or keyword arguments, not both")
+    named = sorted({"file", "path", "settings"} & fields.keys())
+    if named:
+        raise ConfigurationError(
+            "unknown field. A settings file is the first argument: configure('agenteval.yaml')",
+            path=named[0],
+        )
     if isinstance(settings, Mapping):
         fields = {**_fields_of(settings), **fields}
         settings = None

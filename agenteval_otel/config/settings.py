@@ -321,6 +321,13 @@ class Settings(SharedFields):
             if name in self.model_fields_set:
                 yield name, mask(value, name or "")
 
+    @field_validator("sampling", mode="before")
+    @classmethod
+    def _is_no_share(cls, value: object) -> object:
+        if isinstance(value, int | float | str):
+            raise ValueError("expected a mapping (a share of the answers is sample_rate)")
+        return value
+
     @field_validator("endpoint", mode="after")
     @classmethod
     def _is_an_address(cls, value: str) -> str:

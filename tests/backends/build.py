@@ -18,9 +18,7 @@ from .recipes import PROGRAMS, Program
 
 BUILD_COMMAND = "uv run python -m tests.backends.build"
 LIMIT_VARIABLE = "AGENTEVAL_BUILD_STEP_S"
-STEP_LIMIT_S = float(
-    os.environ.get(LIMIT_VARIABLE, "3600")
-)  # Jaeger took over 1800 on busy cores
+STEP_LIMIT_S = float(os.environ.get(LIMIT_VARIABLE, "3600"))  # Jaeger took over 1800 on busy cores
 LOG_TAIL_LINES = 25
 
 

@@ -355,7 +355,8 @@ def _without_feedback(recorded: Iterable[str], arguments: argparse.Namespace) ->
             path="--feedback",
         )
     return ConfigurationError(
-        f"no feedback of people named as a criterion or {USER_FEEDBACK!r} is in {files}{others}"
+        f"no feedback of people named as a criterion or {USER_FEEDBACK!r} is in {files}{others}. "
+        "`agenteval-otel ui` has a queue in which people label answers"
     )
 
 
