@@ -103,7 +103,7 @@ _SEVERAL_FILES: Final = ("evaluate", "calibrate", "replay")
 _SCORED_BY: Final = {
     Kind.OTLP_JSON: "agenteval-otel replay {file}",
     Kind.OTLP_PROTOBUF: "agenteval-otel replay {file}",
-    Kind.DATABASE: "agenteval-otel replay --from sql {file}, or agenteval-otel evaluate {file}",
+    Kind.DATABASE: "agenteval-otel evaluate {file}, or agenteval-otel replay {file}",
     Kind.RESULTS: "agenteval-otel evaluate {file}",
     Kind.INPUTS: "agenteval-otel evaluate {file}",
     Kind.CSV: "agenteval-otel evaluate {file}",

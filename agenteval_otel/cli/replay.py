@@ -23,7 +23,7 @@ from rich.text import Text
 
 from agenteval_otel.cli.evaluator_filters import add_evaluator_filters
 from agenteval_otel.cli.figures import json_for_terminals, whole_number
-from agenteval_otel.cli.file_kinds import check_kinds
+from agenteval_otel.cli.file_kinds import Kind, check_kinds, kind_of
 from agenteval_otel.cli.lines import note
 from agenteval_otel.config.load import load_settings
 from agenteval_otel.config.process import build_loaded, run_fields
@@ -63,11 +63,11 @@ _EXIT_CODES = (
 )
 _EXAMPLES = """
 examples:
-  agenteval-otel replay --from file otlp.jsonl --settings new.yaml
+  agenteval-otel replay otlp.jsonl --settings new.yaml
       every answer of a file of the Collector, by the evaluators of new.yaml
   agenteval-otel replay --from jaeger http://jaeger:16686 --service shop --since 7d --below tone=0.5
       answers of the last week that tone scored below 0.5
-  agenteval-otel replay --from sql agenteval.db --agent support --dataset failing.jsonl
+  agenteval-otel replay agenteval.db --agent support --dataset failing.jsonl
       the inputs of failing answers become a dataset: agenteval-otel evaluate failing.jsonl
 """
 
@@ -87,8 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="kind",
         choices=("file", "jaeger", "tempo", "sql"),
-        default="file",
-        help="what the places are (default: %(default)s)",
+        help="what the places are (default: sql for a database, file for others. jaeger and tempo have to be named)",
     )
     add(
         "--header",
@@ -191,6 +190,8 @@ def run(arguments: argparse.Namespace) -> int:
     until_ns = _time_of(arguments.until, "--until", now_ns)
     below = _limits(arguments.below, "--below")
     at_least = _limits(arguments.at_least, "--at-least")
+    if arguments.kind is None:
+        arguments.kind = _kind_of_places(arguments.places)
     if arguments.kind in _FILE_KINDS:
         check_kinds(arguments.places, _FILE_KINDS[arguments.kind])
     config_of, telemetry, described = _configurations(arguments)
@@ -402,6 +403,17 @@ def _config_of(fields: dict[str, Any]) -> EvaluationRunConfig:
             "no evaluator of answers, and conversations are not replayed", path="evaluators"
         )
     return EvaluationRunConfig(**{**fields, "evaluators": answers})
+
+
+def _kind_of_places(places: Sequence[str]) -> str:
+    """Return what places are that --from does not name."""
+    first = places[0]
+    if first.startswith(("http://", "https://")):
+        raise ConfigurationError(
+            "an address is of Jaeger or of Tempo: --from jaeger, or --from tempo", path=first
+        )
+    is_address = first.startswith(("sqlite:", "postgresql:", "postgresql+"))
+    return "sql" if is_address or kind_of(first) is Kind.DATABASE else "file"
 
 
 def _source(arguments: argparse.Namespace, selection: AnswerFilter) -> RecordedSource:

@@ -109,13 +109,15 @@ TAKEN = {
     "calibrate {}": ANSWERS,
     "judge check {} --criterion Relevance": ANSWERS,
     "compare {} --by model": {Kind.RESULTS, Kind.DATABASE},
-    "replay {}": {Kind.OTLP_JSON, Kind.OTLP_PROTOBUF},
+    "replay {}": {Kind.OTLP_JSON, Kind.OTLP_PROTOBUF, Kind.DATABASE},
+    "replay {} --from file": {Kind.OTLP_JSON, Kind.OTLP_PROTOBUF},
     "replay {} --from sql": {Kind.DATABASE},
 }
+READS_ZIPPED = ("replay {}", "replay {} --from file")
 SCORED_BY = {
     Kind.OTLP_JSON: "agenteval-otel replay {}",
     Kind.OTLP_PROTOBUF: "agenteval-otel replay {}",
-    Kind.DATABASE: "agenteval-otel replay --from sql {}, or agenteval-otel evaluate {}",
+    Kind.DATABASE: "agenteval-otel evaluate {}, or agenteval-otel replay {}",
     Kind.RESULTS: "agenteval-otel evaluate {}",
     Kind.INPUTS: "agenteval-otel evaluate {}",
     Kind.CSV: "agenteval-otel evaluate {}",
@@ -158,7 +160,7 @@ def test_a_command_takes_the_file_or_names_the_one_that_does(
     """
     program = command.split()[0]
     for name, kind in files.items():
-        is_zipped_otlp = command == "replay {}" and name in ("otlp.jsonl.gz", "cut.gz")
+        is_zipped_otlp = command in READS_ZIPPED and name in ("otlp.jsonl.gz", "cut.gz")
         if kind is None or kind in TAKEN[command] or is_zipped_otlp:
             cli(command.format(name), code=None)
             assert "Traceback" not in cli.err
@@ -169,7 +171,7 @@ def test_a_command_takes_the_file_or_names_the_one_that_does(
         assert line.startswith(f"agenteval-otel {program}: {name}: is ")
         assert kind.value in line or kind is Kind.GZIP
         expected = SCORED_BY.get(kind, ". Expected ").format(name, name)
-        if name == "otlp.zipped" and command == "replay {}":
+        if name == "otlp.zipped" and command in READS_ZIPPED:
             expected = "`replay` reads it by a name that ends in .gz"
         assert expected in line
 

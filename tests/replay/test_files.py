@@ -321,20 +321,21 @@ def test_answers_without_content_are_counted(cli: CommandLine) -> None:
     ("options", "error"),
     [
         (("--since", "yesterday"), "--since: expected 2026-03-01"),
+        (("http://127.0.0.1:1",), "an address is of Jaeger or of Tempo: --from jaeger"),
         (("--below", "tone"), "--below: expected CRITERION=LIMIT"),
         (("--below", "tone=7"), "--below: expected"),
         (("--header", "a b=c"), "--header: expected"),
     ],
 )
-def test_wrong_options_are_named(cli: CommandLine, options: tuple[str, str], error: str) -> None:
+def test_wrong_options_are_named(cli: CommandLine, options: tuple[str, ...], error: str) -> None:
     """Before anything is read."""
     cli.file("otlp.jsonl", "")
-    kind = (
-        ("--from", "jaeger", "http://127.0.0.1:1", "--since", "1h")
-        if options[0] == "--header"
-        else ("otlp.jsonl",)
-    )
-    replay(cli, *kind, *options, code=2)
+    places: tuple[str, ...] = ("otlp.jsonl",)
+    if options[0] == "--header":
+        places = ("--from", "jaeger", "http://127.0.0.1:1", "--since", "1h")
+    elif not options[0].startswith("--"):
+        places = ()
+    replay(cli, *places, *options, code=2)
     assert error in cli.err
 
 

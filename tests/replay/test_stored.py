@@ -73,7 +73,7 @@ def test_stored_answers_are_scored_again(cli: CommandLine) -> None:
         replayed,
         stored(3, polite(3)),
     )
-    report = replay(cli, "--from", "sql", "agenteval.db")
+    report = replay(cli, "agenteval.db")
     assert report["left_out"] == {
         "evaluations stored without their input": 1,
         "replayed answers and conversations": 1,
