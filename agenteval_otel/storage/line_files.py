@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.label_history import is_withdrawal, labeller_of
 from agenteval_otel.storage.places import FoundAnswers, Place, Query, Stored, Tag
 from agenteval_otel.storage.rows import (
     AnswerRow,
@@ -386,4 +387,7 @@ def _verdicts_of(
                 span_id,
                 result.criterion_name,
                 result.passed,
+                evaluation.user_id,
+                labeller_of(result),
+                is_withdrawal(result),
             )

@@ -537,12 +537,21 @@ class Label(NamedTuple):
         evaluation_id: Of the answer. None if it is not stored in this place.
         passed: The person's verdict. None for a score or a comment.
         others: The evaluators' verdicts by criterion.
+        label_id: Of the evaluation that holds the label itself.
+        person: Identifies the person, as feedback stores it: a hash of the name, unless the
+            settings say otherwise. None if it is not known.
+        name: What the person typed. None if it is not stored.
+        is_withdrawal: It takes back the person's label before it.
     """
 
     evaluation_id: str | None
     criterion: str
     passed: bool | None
     others: dict[str, bool]
+    label_id: str = ""
+    person: str | None = None
+    name: str | None = None
+    is_withdrawal: bool = False
 
 
 class StoredEvaluation(NamedTuple):
@@ -553,7 +562,10 @@ class StoredEvaluation(NamedTuple):
 
 
 class StoredVerdict(NamedTuple):
-    """A verdict, of a person or an evaluator, with what leads to its answer."""
+    """A verdict, of a person or an evaluator, with what leads to its answer.
+
+    The last three are of a person: see `Label`.
+    """
 
     evaluation_id: str
     response_id: str | None
@@ -561,6 +573,9 @@ class StoredVerdict(NamedTuple):
     span_id: str | None
     criterion: str
     passed: bool | None
+    person: str | None = None
+    name: str | None = None
+    is_withdrawal: bool = False
 
 
 def joined_labels(
@@ -585,5 +600,15 @@ def joined_labels(
         of_span = answers.get((label.trace_id, label.span_id or ""))
         of_response = answers.get((None, label.response_id or ""))
         evaluation_id, others = of_span or of_response or unknown
-        labels.append(Label(evaluation_id, label.criterion, label.passed, others))
+        joined = Label(
+            evaluation_id,
+            label.criterion,
+            label.passed,
+            others,
+            label.evaluation_id,
+            label.person,
+            label.name,
+            label.is_withdrawal,
+        )
+        labels.append(joined)
     return labels

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.label_history import LABELLER, WITHDRAWN
 from agenteval_otel.storage.places import FoundAnswers, Place, Query, Stored, Tag
 from agenteval_otel.storage.rows import (
     LABELS,
@@ -519,10 +520,22 @@ def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list
         results.passed,
     )
     is_human = results.evaluator_kind == "human"
-    of_people = (
-        sa.select(*selected).select_from(joined).where(evaluations.id.in_(evaluation_ids), is_human)
+    of_person = (
+        *selected,
+        evaluations.user_id,
+        results.details,
+        sa.func.coalesce(results.skip_reason, "") == WITHDRAWN,
     )
-    labels = [StoredVerdict(*row) for row in connection.execute(of_people.order_by(evaluations.id))]
+    of_people = (
+        sa.select(*of_person)
+        .select_from(joined)
+        .where(evaluations.id.in_(evaluation_ids), is_human)
+        .order_by(evaluations.id)
+    )
+    labels: list[StoredVerdict] = []
+    for row in connection.execute(of_people):
+        label = StoredVerdict(*row)
+        labels.append(label._replace(name=_labeller_in(label.name or "")))
     traces = sorted({label.trace_id for label in labels if label.trace_id})
     ids = sorted({label.response_id for label in labels if label.response_id})
     others: list[StoredVerdict] = []
@@ -534,6 +547,17 @@ def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list
         of_others = sa.select(*selected).select_from(joined).where(condition, ~is_human)
         others += [StoredVerdict(*row) for row in connection.execute(of_others)]
     return joined_labels(labels, others)
+
+
+def _labeller_in(details: str) -> str | None:
+    """Return the name in the details of a label. None if there is none, or they were changed by hand."""
+    if f'"{LABELLER}":' not in details:
+        return None
+    try:
+        name = json.loads(details)["metadata"][LABELLER]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) else None
 
 
 def _parts(values: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -38,6 +38,7 @@ from agenteval_otel.models import (
 from agenteval_otel.offline.calibration.measure import digest
 from agenteval_otel.offline.config import EvaluationRunConfig
 from agenteval_otel.offline.run import run_evaluations
+from agenteval_otel.storage.label_history import LabelHistory, is_withdrawal
 from agenteval_otel.storage.read import place_of
 
 PROBABILITY = "label_probability"
@@ -289,18 +290,28 @@ class _StoredResults(NamedTuple):
 
 
 def _read_stored(files: Sequence[str]) -> _StoredResults:
-    stored = _StoredResults([], defaultdict(dict), defaultdict(list))
+    stored = _StoredResults([], {}, defaultdict(list))
+    histories: dict[tuple[str, str], LabelHistory[bool]] = defaultdict(LabelHistory)
     for identifier, aggregated in _results_in(files):
-        names = _names_of(identifier, aggregated)
+        # A label that is stored alone is of another evaluation, whose names it has besides its own id.
+        is_alone = all(result.evaluator_kind == _HUMAN for result in aggregated.results)
+        names = _names_of("" if is_alone else identifier, aggregated)
         for result in aggregated.results:
             if result.evaluator_kind != _HUMAN:
                 stored.judged.append(_Judged(result, aggregated, names))
                 continue
             verdict = _verdict_of(result)
+            for name in names:
+                history = histories[result.criterion_name, name]
+                if is_withdrawal(result):
+                    history.withdraw(aggregated.user_id)
+                elif verdict is not None:
+                    history.add(aggregated.user_id, verdict)
             if verdict is not None:
                 stored.feedback[result.criterion_name].append(names)
-                newest = dict.fromkeys(names, verdict)
-                stored.verdicts[result.criterion_name].update(newest)
+    for (criterion, name), history in histories.items():
+        if history.last is not None:
+            stored.verdicts.setdefault(criterion, {})[name] = history.last
     return stored
 
 
