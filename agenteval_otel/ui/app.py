@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs, quote, unquote, urlencode
 
 import jinja2
 from starlette.applications import Starlette
@@ -31,7 +31,24 @@ from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.charts import bar_chart, line_chart, spark_chart
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
 from agenteval_otel.ui.health import Metrics, ago, sections, tiles
-from agenteval_otel.ui.labels import ORDERS, Labels, record
+from agenteval_otel.ui.label_files import (
+    MAX_BYTES,
+    ExportedLabel,
+    exported_labels,
+    import_labels,
+    lines_of_labels,
+    rows_of_labels,
+)
+from agenteval_otel.ui.label_forms import (
+    fields_of_upload,
+    own_verdicts,
+    record_verdicts,
+    take_back,
+    verdicts_in,
+)
+from agenteval_otel.ui.label_page import MOST_CRITERIA, LabelPage, LabelQuery, name_in
+from agenteval_otel.ui.label_queue import ORDERS
+from agenteval_otel.ui.labels import USER_FEEDBACK, Labels, person_of
 from agenteval_otel.ui.report import HERE, single_file
 from agenteval_otel.ui.runs import Runs
 from agenteval_otel.ui.text import brief, shown, visible
@@ -39,7 +56,7 @@ from agenteval_otel.ui.text import brief, shown, visible
 _MAX_FORM: Final = 64 * 1024
 _WORST: Final = 10
 _MOST_SIDES: Final = 200
-_MAX_COMMENT: Final = 4_096
+_NAME_KEPT_S: Final = 365 * 86_400
 _OUTCOMES: Final = {
     "gain": ("up", "▲ better"),
     "drop": ("down", "▼ worse"),
@@ -119,6 +136,7 @@ class Pages:
             "figure_text": views.figure_text,
             "windows": list(views.WINDOWS),
             "orders": ORDERS,
+            "most_criteria": MOST_CRITERIA,
             "url": _url,
             "outcomes": _OUTCOMES,
             "outcome_of": views.outcome_of,
@@ -258,36 +276,36 @@ class Pages:
             raise _NotFound("no answer of this conversation is stored")
         return self.render("conversation.html", key=query["id"], answers=answers)
 
-    def label(self, query: Mapping[str, str]) -> str:
-        window = _window(query)
-        order = query.get("order", ORDERS[0])
-        if order not in ORDERS:
-            order = ORDERS[0]
+    def label(self, query: Mapping[str, Sequence[str]], labeller: str) -> str:
+        """Return the label page of a person. `query` has all values of each name."""
         names = self._criteria()
-        name = query.get("criterion") or ""
-        if not name and names:
-            name = names[0]
-        skip_text = query.get("skip") or "0"
-        skip = int(skip_text) if skip_text.isdecimal() else 0
-        stored = views.criterion(self.columns, name, window, {})
-        item = None
-        notes: tuple[str, ...] = ()
-        if stored is not None:
-            view, rows = stored
-            notes = self._label_notes(name, rows, view.passes)
-            item = self.labels.queue(name, order, rows, skip=skip, by=window.by)
-        agreement = self.labels.agreement(name)
+        window = _window({name: values[-1] for name, values in query.items()})
+        wanted = LabelQuery.read(query, window, names)
+        rows: dict[str, Rows] = {}
+        notes: dict[str, tuple[str, ...]] = {}
+        for name in wanted.criteria:
+            stored = views.criterion(self.columns, name, window, {})
+            if stored is not None:
+                view, rows[name] = stored
+                notes[name] = self._label_notes(name, rows[name], view.passes)
+        page = LabelPage(self.columns, self.labels, wanted, labeller)
         return self.render(
             "label.html",
             window=window,
-            order=order,
-            name=name,
-            names=names,
-            skip=skip,
-            item=item,
-            agreement=agreement,
+            names=names[:_MOST_SIDES],
             notes=notes,
+            **page.values(rows),
         )
+
+    def exported_labels(self, query: Mapping[str, str]) -> Iterator[ExportedLabel]:
+        """Yield the labels that count, of all criteria or of the one that `query` names."""
+        name = query.get("criterion")
+        labels = [label for label in self.labels.all() if name in (None, "", label.criterion)]
+        return exported_labels(labels, self.settings.place)
+
+    def label_criteria(self) -> list[str]:
+        """Return what labels of a file may be of."""
+        return [*self._criteria(), USER_FEEDBACK]
 
     def compare(self, query: Mapping[str, str], *, is_static: bool = False) -> str:
         window = _window(query)
@@ -384,6 +402,7 @@ class Pages:
 
     def _overview(self, window: views.Window, run: str | None = None) -> list[views.CriterionView]:
         current = self.columns.version
+        self.labels.refresh()  # which of them count
         version, criteria = self._overviews.get((window, run), (-1, []))
         if version != current:
             filters = {"run": run} if run else {}
@@ -452,7 +471,6 @@ def application(pages: Pages) -> Any:
         "/criterion": pages.criterion,
         "/answers": pages.answers,
         "/conversation": pages.conversation,
-        "/label": pages.label,
         "/compare": pages.compare,
         "/health": pages.health,
     }
@@ -465,7 +483,11 @@ def application(pages: Pages) -> Any:
     routes.append(Route("/export/answers.csv", partial(_csv, pages, pages.csv_of_answers)))
     routes.append(Route("/export/answers.jsonl", partial(_json_lines, pages)))
     routes.append(Route("/export/{page:str}.html", partial(_export, pages)))
+    routes.append(Route("/export/labels.csv", partial(_labels_csv, pages)))
+    routes.append(Route("/export/labels.jsonl", partial(_labels_jsonl, pages)))
+    routes.append(Route("/label", partial(_label_page, pages)))
     routes.append(Route("/label", partial(_post_label, pages), methods=["POST"]))
+    routes.append(Route("/label/import", partial(_post_import, pages), methods=["POST"]))
     routes.append(Mount("/static", StaticFiles(directory=HERE / "static")))
     handlers: dict[Any, Any] = {
         _NotFound: lambda _, error: _message(pages, f"Not here: {error}.", 404),
@@ -531,35 +553,122 @@ def _export(pages: Pages, request: Request) -> Response:
     return _file(single_file(page), "text/html", "agenteval.html")
 
 
+def _label_page(pages: Pages, request: Request) -> Response:
+    names = request.query_params
+    query = {name: names.getlist(name) for name in names}
+    with pages.lock:
+        pages.columns.refresh()
+        return _html(pages.label(query, _labeller(pages, request)))
+
+
+def _labels_csv(pages: Pages, request: Request) -> Response:
+    with pages.lock:
+        pages.columns.refresh()
+        exported = pages.exported_labels(request.query_params)
+    text = exports.csv_text(rows_of_labels(exported))
+    return _file(text, "text/csv; charset=utf-8", "labels.csv")
+
+
+def _labels_jsonl(pages: Pages, request: Request) -> Response:
+    with pages.lock:
+        pages.columns.refresh()
+        exported = pages.exported_labels(request.query_params)
+    return _file(lines_of_labels(exported), "application/x-ndjson", "labels.jsonl")
+
+
 async def _post_label(pages: Pages, request: Request) -> Response:
-    body = b""
+    body = await _body_of(request, _MAX_FORM)
+    if body is None:
+        return _message(pages, "The form is too long.", 413)
+    form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    return await run_in_threadpool(_label, pages, form, _labeller(pages, request))
+
+
+async def _post_import(pages: Pages, request: Request) -> Response:
+    body = await _body_of(request, MAX_BYTES + _MAX_FORM)
+    if body is None:
+        return _message(pages, f"The file is too long: at most {MAX_BYTES:,} bytes.", 413)
+    fields = fields_of_upload(request.headers.get("content-type", ""), body)
+    return await run_in_threadpool(_import, pages, fields)
+
+
+async def _body_of(request: Request, limit: int) -> bytes | None:
+    """Return the body of a request, or None if it is longer than the limit."""
+    body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > _MAX_FORM:
-            return _message(pages, "The form is too long.", 413)
-    form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
-    return await run_in_threadpool(_label, pages, form)
+        if len(body) > limit:
+            return None
+    return bytes(body)
 
 
-def _label(pages: Pages, form: Mapping[str, str]) -> Response:
-    if pages.access is None or form.get("csrf") != pages.access.csrf:
+def _labeller(pages: Pages, request: Request) -> str:
+    return name_in(unquote(request.cookies.get(_name_cookie(pages), "")))
+
+
+def _name_cookie(pages: Pages) -> str:
+    return f"{pages.access.cookie if pages.access else 'agenteval'}_labeller"
+
+
+def _refused(pages: Pages, csrf: str | None) -> Response | None:
+    """Return the response to a form that may not change labels, else None."""
+    if pages.access is None or csrf != pages.access.csrf:
         return _message(pages, "The form was sent from another page.", 403)
     if not pages.settings.can_label:
         return _message(pages, "Labels need a database: this is a file.", 400)
+    return None
+
+
+def _label(pages: Pages, form: Mapping[str, str], labeller: str) -> Response:
+    refused = _refused(pages, form.get("csrf"))
+    if refused is not None:
+        return refused
     key = form.get("key", "")
-    criterion = form.get("criterion", "")
-    verdict = form.get("verdict", "")
-    stored = pages.settings.place.find_answer(key)
-    if stored is None or verdict not in ("pass", "fail"):
-        raise _NotFound("no such answer is stored")
-    comment = form.get("comment", "")[:_MAX_COMMENT]
-    evaluation, _ = stored
-    if not record(key, evaluation, criterion, passed=verdict == "pass", comment=comment):
+    follow = form.get("next", "")
+    reply = RedirectResponse(follow if follow.startswith("/label?") else f"/answer/{key}", 303)
+    if "labeller" in form:
+        name = quote(name_in(form["labeller"]))
+        reply.set_cookie(
+            _name_cookie(pages), name, max_age=_NAME_KEPT_S, httponly=True, samesite="strict"
+        )
+        return reply
+    person = person_of(labeller)
+    with pages.lock:
+        labels = pages.labels.all()
+    if "undo" in form:
+        is_stored = take_back(labels, form["undo"], person, labeller, pages.settings.place)
+    else:
+        stored = pages.settings.place.find_answer(key)
+        if stored is None:
+            raise _NotFound("no such answer is stored")
+        is_stored = record_verdicts(
+            key,
+            stored[0],
+            verdicts_in(form),
+            own_verdicts(labels, key, person),
+            comment=form.get("comment", ""),
+            name=labeller,
+        )
+    if not is_stored:
         return _message(pages, "The label was not stored: see the terminal.", 503)
     with pages.lock:
         pages.columns.refresh(at_once=True)
-    follow = form.get("next", "")
-    return RedirectResponse(follow if follow.startswith("/label?") else f"/answer/{key}", 303)
+    return reply
+
+
+def _import(pages: Pages, fields: Mapping[str, bytes]) -> Response:
+    refused = _refused(pages, fields.get("csrf", b"").decode("utf-8", "replace"))
+    if refused is not None:
+        return refused
+    with pages.lock:
+        pages.columns.refresh(at_once=True)
+        labels = list(pages.labels.all())
+        criteria = pages.label_criteria()
+    content = fields.get("file", b"")
+    imported = import_labels(content, labels, pages.settings.place, criteria)
+    with pages.lock:
+        pages.columns.refresh(at_once=True)
+    return _html(pages.render("imported.html", imported=imported))
 
 
 def _window(query: Mapping[str, str]) -> views.Window:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -117,6 +118,7 @@ class ResultColumns:
         self.count = 0
         self.left_out = 0
         self.version = 0
+        self._replaced: frozenset[bytes] = frozenset()  # ids of labels that do not count
         # The version whose units are numbered, and the numbers.
         self._numbered: tuple[int, NDArray[Any]] = (-1, np.empty(0, np.int32))
 
@@ -141,6 +143,32 @@ class ResultColumns:
         for (criterion, _), objective in self._objectives.items():
             objectives[criterion] = max(objective, objectives.get(criterion, 0.0))
         return objectives
+
+    def leave_out(self, evaluation_ids: Iterable[str]) -> None:
+        """Take these for labels that do not count: later ones replaced them, or took them back."""
+        self._replaced = frozenset(bytes.fromhex(id) for id in evaluation_ids)
+
+    def replaced_rows(self) -> Rows:
+        """Return the rows of labels that do not count."""
+        if not self._replaced:
+            return np.empty(0, np.int32)
+        rows = np.flatnonzero(self["is_human"])
+        ids = self["evaluation_id"][rows].tolist()
+        is_replaced = np.fromiter((id in self._replaced for id in ids), np.bool_, len(rows))
+        return rows[is_replaced].astype(np.int32)
+
+    def rows_of(self, evaluation_id: str) -> Rows:
+        """Return the rows of an evaluation, which lie together.
+
+        There are none if it is not in memory.
+        """
+        ids = self["evaluation_id"]
+        wanted = bytes.fromhex(evaluation_id)
+        first = bisect_left(range(self.count), wanted, key=lambda row: ids[row].tobytes())
+        last = first
+        while last < self.count and ids[last].tobytes() == wanted:
+            last += 1
+        return np.arange(first, last, dtype=np.int32)
 
     def refresh(
         self, *, at_once: bool = False, progress: Callable[[int, int], None] | None = None

@@ -21,6 +21,7 @@ _ROWS_AT_ONCE: Final = 2_000
 # comma they see nothing: a cell with one is written in quotes. In some languages full-width signs
 # begin a formula too.
 _FORMULA: Final = re.compile(r"(^|[;|\t\n])([ \xa0]*[=+\-@\uff1d\uff0b\uff0d\uff20\t])")
+_QUOTED: Final = re.compile(_FORMULA.pattern.replace(")([", ")'([", 1))
 _STATUS: Final = ("scored", "skipped", "failed")
 
 
@@ -136,6 +137,11 @@ def csv_text(rows: Iterator[Iterable[Any]]) -> Iterator[bytes]:
         text = io.StringIO()
         csv.writer(text).writerows([[_cell(value) for value in row] for row in part])
         yield text.getvalue().encode("utf-8", "replace")
+
+
+def without_quotes(cell: str) -> str:
+    """Return the text of a cell that `csv_text` has written."""
+    return _QUOTED.sub(r"\1\2", cell)
 
 
 def _cell(value: object) -> Any:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from collections import Counter
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from agenteval_otel.config.process import flush
+from agenteval_otel.capture.text import clean
+from agenteval_otel.config.process import default_pipeline, flush
 from agenteval_otel.instrumentation.feedback.answers import RecentAnswer
 from agenteval_otel.instrumentation.feedback.payload import OfPerson
-from agenteval_otel.instrumentation.feedback.recorder import RECORDER
+from agenteval_otel.instrumentation.feedback.recorder import RECORDER, Feedback
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.offline.calibration.agreement import Agreement, LabelledRow, agreement_of
+from agenteval_otel.offline.calibration.people import PeopleAgreement, people_agreement
 from agenteval_otel.offline.calibration.shift import Shifts
+from agenteval_otel.storage.label_history import LABELLER, WITHDRAWN, labels_in_force
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label
-from agenteval_otel.ui.columns import SCORED, By, Figure, ResultColumns, Rows
+from agenteval_otel.ui.columns import Figure, ResultColumns, Rows
 from agenteval_otel.ui.shifts import shifts_of
-from agenteval_otel.ui.views import worst
 
-ORDERS = ("random", "lowest", "newest", "borderline")
-_FLUSH_S = 5.0
-_AT_ONCE = 40
-_MOST_SEEN = 4_000
+USER_FEEDBACK: Final = "user_feedback"
+"""What people say of an answer by no criterion."""
+MAX_NAME: Final = 80
+_MAX_PERSON: Final = 200
+_FLUSH_S: Final = 5.0
+_PERSON_SHOWN: Final = 8
 
 
 class LabelAgreement(NamedTuple):
@@ -43,17 +49,19 @@ class LabelAgreement(NamedTuple):
     strict: int
 
 
-class QueuedAnswer(NamedTuple):
-    """Holds an answer to label, with its evaluation.
+class Labeller(NamedTuple):
+    """A person who has labelled.
 
     Attributes:
-        left: How many answers wait for a label, about: a label may be of an answer that is not
-            among them.
+        name: What the person typed, else the beginning of what identifies the person. Empty for
+            labels without a name.
+        labels: How many labels of the person count.
+        passed: How many of them are pass.
     """
 
-    evaluation_id: str
-    evaluation: AggregatedEvaluationResult
-    left: int
+    name: str
+    labels: int
+    passed: int
 
 
 class Labels:
@@ -70,24 +78,37 @@ class Labels:
         self._labels: list[Label] = []
 
     def all(self) -> list[Label]:
+        """Return the labels that count, those of each person, the newest last."""
         version = self._columns.version
         if self._version != version:
             rows = np.flatnonzero(self._columns["is_human"])
             ids = sorted({self._columns.id_of(row) for row in rows})
             self._version = version
             self._human_rows = len(rows)
-            self._labels = self._place.find_labels(ids)
+            stored = self._place.find_labels(ids)
+            self._labels = labels_in_force(stored)
+            in_force = {label.label_id for label in self._labels}
+            replaced: list[str] = []
+            for label in stored:
+                is_label = label.passed is not None or label.is_withdrawal
+                if is_label and label.label_id not in in_force:
+                    replaced.append(label.label_id)
+            self._columns.leave_out(replaced)
         return self._labels
+
+    def refresh(self) -> list[Label]:
+        """Return the labels that count, as they were when the last label came.
+
+        Results come all the time, and labels rarely: only a new label is looked up for this.
+        """
+        count = int(np.count_nonzero(self._columns["is_human"]))
+        return self._labels if count == self._human_rows else self.all()
 
     def shifts(self, criterion: str, rows: Rows, judged: Figure | None) -> Shifts:
         """Return how the labelled answers differ from those of `rows`, the results of a criterion."""
-        # Results come all the time, and labels rarely: only a new label is looked up for this.
-        count = int(np.count_nonzero(self._columns["is_human"]))
-        labels = self._labels if count == self._human_rows else self.all()
         ids: dict[str, None] = {}
-        for label in labels:
-            has_verdict = label.criterion == criterion and label.passed is not None
-            if has_verdict and label.evaluation_id is not None:
+        for label in self.refresh():
+            if label.criterion == criterion and label.evaluation_id is not None:
                 ids[label.evaluation_id] = None
         mean = None if judged is None else judged.mean
         return shifts_of(self._columns, criterion, list(ids), rows, mean)
@@ -95,7 +116,9 @@ class Labels:
     def agreement(self, criterion: str) -> LabelAgreement:
         """Return the agreement of the last label of each answer that is about this criterion."""
         labels = {
-            label.evaluation_id: label for label in self.all() if label.criterion == criterion
+            label.evaluation_id: label
+            for label in self.all()
+            if label.criterion == criterion and label.evaluation_id is not None
         }
         rows: list[LabelledRow] = []
         for label in labels.values():
@@ -106,59 +129,56 @@ class Labels:
         measured = agreement_of(rows) if rows else None
         return LabelAgreement(len(labels), measured, missed, strict)
 
-    def queue(
-        self, criterion: str, order: str, rows: Rows, *, skip: int, by: By
-    ) -> QueuedAnswer | None:
-        """Return the next answer without a label, after `skip` others.
+    def between_people(self, criterion: str) -> PeopleAgreement | None:
+        """Return how people agree on the answers that two or more of them have labelled."""
+        by_answer: dict[str, dict[str | None, bool]] = {}
+        for label in self.all():
+            if label.criterion == criterion and label.evaluation_id and label.passed is not None:
+                by_answer.setdefault(label.evaluation_id, {})[label.person] = label.passed
+        return people_agreement(by_answer.values())
 
-        Only answers with stored content are returned. The result is None if there is none.
-        """
-        labelled = {label.evaluation_id for label in self.all() if label.criterion == criterion}
-        columns = self._columns
-        rows = rows[columns["status"][rows] == SCORED]
-        chosen = _ordered(columns, rows, order, by)
-        left = len(rows) - len(labelled)
-        waiting: list[str] = []
-        for row in chosen:
-            key = columns.id_of(row)
-            if key not in labelled:
-                waiting.append(key)
-            if len(waiting) >= skip + _AT_ONCE:
-                break
-        for key in waiting[skip:]:
-            # One at a time, as the first nearly always has content: answers take megabytes each.
-            stored = self._place.find_evaluations([key]).get(key)
-            if stored is not None and stored.input_snapshot is not None:
-                return QueuedAnswer(key, stored, max(1, left))
+    def people(self, criterion: str) -> list[Labeller]:
+        """Return who has labelled by this criterion, those of most labels first."""
+        labels = Counter[str | None]()
+        passed = Counter[str | None]()
+        names: dict[str | None, str] = {None: ""}
+        for label in self.all():
+            if label.criterion == criterion:
+                labels[label.person] += 1
+                passed[label.person] += bool(label.passed)
+                names[label.person] = name_of_person(label)
+        return [
+            Labeller(names[person], count, passed[person]) for person, count in labels.most_common()
+        ]
+
+
+def name_of_person(label: Label) -> str:
+    """Return the name of who gave a label, else the beginning of what identifies the person."""
+    return label.name or (label.person or "")[:_PERSON_SHOWN]
+
+
+def person_of(name: str) -> str | None:
+    """Return what identifies a person in stored feedback, by the name that the person typed.
+
+    That is its hash, unless the settings say otherwise. None without a name.
+    """
+    if not name:
         return None
+    return clean(default_pipeline().engine.user_id(name), _MAX_PERSON)
 
 
-def _ordered(columns: ResultColumns, rows: Rows, order: str, by: By) -> Rows:
-    if order == "lowest":
-        return worst(columns, rows, _MOST_SEEN, by)
-    if order == "borderline":
-        values = np.abs(columns["normalized"][rows] - 0.5)
-        return rows[np.argsort(np.nan_to_num(values, nan=2.0), kind="stable")][:_MOST_SEEN]
-    if order == "newest":
-        return rows[np.argsort(-columns.seconds(rows, by), kind="stable")][:_MOST_SEEN]
-    # The same order each time: by random digits at the end of the evaluations' ids.
-    ids = np.frombuffer(columns["evaluation_id"][rows].tobytes(), np.uint8).reshape(len(rows), 16)
-    digits = ids[:, -8:].copy().view(np.uint64).ravel()
-    return rows[np.argsort(digits, kind="stable")][:_MOST_SEEN]
-
-
-def record(
+def label_of_person(
     evaluation_id: str,
     evaluation: AggregatedEvaluationResult,
     criterion: str,
     *,
     passed: bool,
     comment: str = "",
-) -> bool:
-    """Record a label as `record_feedback` does, and wait until it is stored.
+    name: str = "",
+) -> Feedback:
+    """Return a label as `record_feedback` makes it, with the name that the person typed.
 
-    Return False if it was not stored. Raises `ConfigurationError` for a criterion whose name cannot
-    be one of feedback.
+    Raises `ConfigurationError` for a criterion whose name cannot be one of feedback.
     """
     span = evaluation.span
     agent = evaluation.agent
@@ -171,13 +191,31 @@ def record(
         thumbs="up" if passed else "down",
         name=criterion,
         comment=comment or None,
+        user_id=name or None,
         agent=agent,
         response_id=response_id,
         conversation_id=evaluation.conversation_id,
         trace_id=span.trace_id if span else None,
         span_id=span.span_id if span else None,
     ).feedback()
+    if name and label.result is not None:
+        # Beside other texts, so that it is stored with content capture alone.
+        label = label._replace(result=copy_with(label.result, {"metadata": {LABELLER: name}}))
     # A person may change a verdict and change it back: unlike a click that is sent twice, that
     # counts each time.
-    label = label._replace(key=(label.key, time.time_ns()))
-    return RECORDER.take(label) and flush(_FLUSH_S)
+    return label._replace(key=(label.key, time.time_ns()))
+
+
+def withdrawal_of(label: Feedback) -> Feedback:
+    """Return feedback that takes back the last label of the same person on the same answer."""
+    if label.result is None:
+        return label
+    nothing = {"score": None, "passed": None, "label": None, "normalized": None}
+    result = copy_with(label.result, {**nothing, "skip_reason": WITHDRAWN})
+    return label._replace(result=result)
+
+
+def record(*labels: Feedback) -> bool:
+    """Record labels, and wait until they are stored. Return False if one was not."""
+    taken = [RECORDER.take(label) for label in labels]
+    return flush(_FLUSH_S) and all(taken)

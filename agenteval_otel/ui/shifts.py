@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -45,7 +44,7 @@ def shifts_of(
         rows: The results of the criterion that the page shows.
         judged: The judge's pass rate of these.
     """
-    by_label = [_rows_of_evaluation(columns, id) for id in labelled_ids[-_MOST_LABELS:]]
+    by_label = [columns.rows_of(id) for id in labelled_ids[-_MOST_LABELS:]]
     # One row stands for each labelled answer, whatever it was scored for.
     answers = np.array([part[0] for part in by_label if len(part)], np.int32)
     if not len(answers):
@@ -68,20 +67,6 @@ def shifts_of(
     passing = _share_of_rows(columns, labelled_results, has_passed)
     age = _age_by_columns(columns, answers, others)
     return Shifts(rate_shift(passing, judged), age, tuple(releases))
-
-
-def _rows_of_evaluation(columns: ResultColumns, evaluation_id: str) -> Rows:
-    """Return the rows of an evaluation, which lie together.
-
-    There are none if it is not in memory.
-    """
-    ids = columns["evaluation_id"]
-    wanted = bytes.fromhex(evaluation_id)
-    first = bisect_left(range(columns.count), wanted, key=lambda row: ids[row].tobytes())
-    last = first
-    while last < columns.count and ids[last].tobytes() == wanted:
-        last += 1
-    return np.arange(first, last, dtype=np.int32)
 
 
 def _scored_rows(columns: ResultColumns, rows: Rows) -> Rows:

@@ -330,9 +330,10 @@ def rows_in(
 ) -> Rows:
     """Return the rows of a window that have all names of `filters`, a column to a name.
 
-    Shadow results are left out.
+    Shadow results are left out, and labels that a later one replaced.
     """
     chosen = ~columns["is_shadow"]
+    chosen[columns.replaced_rows()] = False
     seconds = WINDOWS[window.length]
     if seconds and columns.count:
         moments = columns[window.by]

@@ -47,14 +47,45 @@ async function updateForever() {
   setTimeout(updateForever, EVERY_MS);
 }
 
+function isOpen(choice) {
+  return !choice.querySelector("input:checked");
+}
+
+// Several criteria on the label page: a digit goes to one, p and f give its verdict, and the last verdict sends the form.
+function answersChoice(key) {
+  const choices = [...document.querySelectorAll("[data-choice]")];
+  const numbered = choices[Number(key) - 1];
+  if (numbered) {
+    numbered.querySelector("input[type=radio]").focus();
+    return true;
+  }
+  if (choices.length === 0 || !["p", "f"].includes(key)) {
+    return false;
+  }
+  const focused = document.activeElement.closest("[data-choice]");
+  const choice = focused ?? choices.find(isOpen) ?? choices[0];
+  choice.querySelector(`input[value=${key === "p" ? "pass" : "fail"}]`).checked = true;
+  const next = choices.find(isOpen);
+  if (next) {
+    next.querySelector("input[type=radio]").focus();
+  } else {
+    choice.closest("form").requestSubmit();
+  }
+  return true;
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) {
     return;
   }
-  if (event.target.closest("input, textarea, select")) {
+  if (event.target.closest("input:not([type=radio], [type=checkbox]), textarea, select")) {
     if (event.key === "Escape") {
       event.target.blur();
     }
+    return;
+  }
+  if (answersChoice(event.key.toLowerCase())) {
+    event.preventDefault();
     return;
   }
   const element = document.querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);

@@ -1,0 +1,237 @@
+"""The queue for labelling: which answer is next, in which order, and by which criteria."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.places import Place
+from agenteval_otel.storage.rows import Label
+from agenteval_otel.ui.columns import SCORED, By, ResultColumns, Rows
+from agenteval_otel.ui.views import worst
+
+ORDERS: Final[Mapping[str, str]] = {
+    "random": "Answers by chance. Only labels of this order say how evaluators agree on all answers.",
+    "lowest": "The lowest scores first: what fails, and whether it should.",
+    "newest": "The newest answers first.",
+    "borderline": "Scores next to where a pass begins: a label tells most of the threshold there.",
+    "disagreement": "Answers on which evaluators, shadows or people contradict each other.",
+    "second opinion": "Answers that others have labelled and you have not, by chance.",
+}
+"""Each order with what it is for."""
+_OF_ALL: Final = ("disagreement", "second opinion")
+"""In these orders the labels of others do not take an answer out of the queue."""
+_AT_ONCE: Final = 40
+_MOST_SEEN: Final = 4_000
+_AMONG_PEOPLE: Final = 3
+_WITH_PEOPLE: Final = 2
+_AMONG_EVALUATORS: Final = 1
+
+
+class Choice(NamedTuple):
+    """A criterion by which an answer is labelled, with the person's own verdict so far."""
+
+    criterion: str
+    verdict: bool | None
+
+
+class QueuedAnswer(NamedTuple):
+    """Holds an answer to label, with its evaluation."""
+
+    evaluation_id: str
+    evaluation: AggregatedEvaluationResult
+    choices: tuple[Choice, ...]
+
+
+class LabelQueue:
+    """The queue of a person for some criteria.
+
+    Args:
+        labels: The labels that count.
+        rows: The results of each criterion.
+        person: What identifies the person. None for labels without a name.
+    """
+
+    def __init__(
+        self,
+        columns: ResultColumns,
+        place: Place,
+        labels: Sequence[Label],
+        rows: Mapping[str, Rows],
+        person: str | None,
+        order: str,
+    ) -> None:
+        self._columns = columns
+        self._place = place
+        self._rows = {name: part[columns["status"][part] == SCORED] for name, part in rows.items()}
+        self._person = person
+        self._order = order
+        self._labels = [label for label in labels if label.criterion in rows]
+        self._own: dict[tuple[str, str], bool | None] = {}
+        self._of_others: set[tuple[str, str]] = set()
+        for label in self._labels:
+            key = (label.evaluation_id or "", label.criterion)
+            if label.person == person:
+                self._own[key] = label.passed
+            else:
+                self._of_others.add(key)
+
+    def __repr__(self) -> str:
+        return f"<LabelQueue {self._order} {list(self._rows)}>"
+
+    @property
+    def left(self) -> int:
+        """Return how many answers wait for a label, about.
+
+        A label may be of an answer that is not among them.
+        """
+        labelled = {*self._own, *self._of_others}
+        left = 0
+        for name, rows in self._rows.items():
+            count = sum(criterion == name for _, criterion in labelled)
+            left = max(left, len(rows) - count)
+        return left
+
+    def next(self, *, after: str, by: By) -> QueuedAnswer | None:
+        """Return the next answer to label, behind the answer `after` if that is in the queue.
+
+        Only answers with stored content are returned. The result is None if there is none.
+        """
+        rows = self._ordered(by)
+        passed_over: set[str] = set()
+        if after:
+            places = np.flatnonzero(np.isin(rows, self._columns.rows_of(after)))
+            if len(places):
+                # With several criteria an answer may come once more behind its first place.
+                passed_over = {self._columns.id_of(row) for row in rows[: places[0] + 1]}
+                rows = rows[places[0] + 1 :]
+        for key in self._waiting(rows, passed_over):
+            # One at a time, as the first nearly always has content: answers take megabytes each.
+            item = self.answer(key)
+            if item is not None and item.evaluation.input_snapshot is not None and item.choices:
+                return item
+        return None
+
+    def answer(self, key: str, *, is_chosen: bool = False) -> QueuedAnswer | None:
+        """Return an answer with what to label, by all criteria if it is chosen by the person.
+
+        Of the next one in the queue these are the criteria that it was scored by and that need a
+        label. None if it is not stored.
+        """
+        evaluation = self._place.find_evaluations([key]).get(key)
+        if evaluation is None:
+            return None
+        scored = {
+            result.criterion_name for result in evaluation.results if result.status == "scored"
+        }
+        choices: list[Choice] = []
+        for name in self._rows:
+            is_taken = (key, name) in self._of_others and self._order not in _OF_ALL
+            if (name in scored and not is_taken) or is_chosen or (key, name) in self._own:
+                choices.append(Choice(name, self._own.get((key, name))))
+        return QueuedAnswer(key, evaluation, tuple(choices))
+
+    def _waiting(self, rows: Rows, passed_over: Collection[str]) -> Iterable[str]:
+        """Return the ids of the first answers that need a label."""
+        columns = self._columns
+        taken = {*self._own} if self._order in _OF_ALL else {*self._own, *self._of_others}
+        names = columns.names("criterion")
+        waiting: dict[str, None] = {}
+        for row in rows:
+            key = columns.id_of(row)
+            is_taken = (key, names[columns["criterion"][row]]) in taken
+            if not is_taken and key not in passed_over:
+                waiting[key] = None
+            if len(waiting) >= _AT_ONCE:
+                break
+        return waiting
+
+    def _ordered(self, by: By) -> Rows:
+        columns = self._columns
+        parts = [part for part in self._rows.values() if len(part)]
+        if not parts:
+            return np.empty(0, np.int32)
+        rows = np.concatenate(parts)
+        if self._order == "lowest":
+            return worst(columns, rows, _MOST_SEEN + len(self._labels), by)
+        if self._order == "newest":
+            return rows[np.argsort(-columns.seconds(rows, by), kind="stable")]
+        ranks: NDArray[Any] = np.zeros(len(rows))
+        if self._order == "second opinion":
+            rows = self._rows_of_answers({key for key, _ in self._of_others})
+            ranks = np.zeros(len(rows))
+        elif self._order == "disagreement":
+            by_answer = self._ranks()
+            rows = self._rows_of_answers(by_answer)
+            ranks = -np.array([by_answer[columns.id_of(row)] for row in rows], np.float64)
+        elif self._order == "borderline":
+            ranks = np.concatenate([_distances(columns, part) for part in parts])
+        return rows[np.lexsort((_digits(columns, rows), ranks))]
+
+    def _rows_of_answers(self, keys: Iterable[str]) -> Rows:
+        """Return the rows of these answers that are in the queue."""
+        of_answers = [self._columns.rows_of(key) for key in keys if key]
+        if not of_answers:
+            return np.empty(0, np.int32)
+        together = np.concatenate(of_answers)
+        kept: Rows = together[np.isin(together, np.concatenate(list(self._rows.values())))]
+        return kept
+
+    def _ranks(self) -> dict[str, int]:
+        """Return the answers with contradicting verdicts, and how much each tells."""
+        ranks: dict[str, int] = {}
+        for name in self._rows:
+            for key in _contradicting(self._columns, name):
+                ranks[key] = _AMONG_EVALUATORS
+        verdicts: dict[tuple[str, str], set[bool | None]] = {}
+        for label in self._labels:
+            key = label.evaluation_id or ""
+            seen = verdicts.setdefault((key, label.criterion), set())
+            seen.add(label.passed)
+            judged = label.others.get(label.criterion)
+            if len(seen) > 1:
+                ranks[key] = _AMONG_PEOPLE
+            elif judged is not None and judged != label.passed:
+                ranks[key] = max(ranks.get(key, 0), _WITH_PEOPLE)
+        return ranks
+
+
+def _digits(columns: ResultColumns, rows: Rows) -> NDArray[np.uint64]:
+    """Return random numbers, the same each time: the digits at the end of the evaluations' ids."""
+    ids = np.frombuffer(columns["evaluation_id"][rows].tobytes(), np.uint8).reshape(len(rows), 16)
+    digits: NDArray[np.uint64] = ids[:, -8:].copy().view(np.uint64).ravel()
+    return digits
+
+
+def _distances(columns: ResultColumns, rows: Rows) -> NDArray[Any]:
+    """Return how far the scores of a criterion are from where a pass begins.
+
+    That is in the middle of the highest score that fails and the lowest one that passes, and one
+    half where scores of one kind are missing. A score that is no number is far.
+    """
+    values = columns["normalized"][rows].astype(np.float64)
+    passed = columns["passed"][rows]
+    failing = values[(passed == 0) & ~np.isnan(values)]
+    passing = values[(passed == 1) & ~np.isnan(values)]
+    threshold = 0.5
+    if len(failing) and len(passing):
+        threshold = (failing.max() + passing.min()) / 2
+    return np.nan_to_num(np.abs(values - threshold), nan=2.0)
+
+
+def _contradicting(columns: ResultColumns, criterion: str) -> list[str]:
+    """Return the answers that evaluators of a criterion, shadows too, pass and fail."""
+    is_of_criterion = columns["criterion"] == columns.code("criterion", criterion)
+    is_verdict = (columns["status"] == SCORED) & (columns["passed"] >= 0)
+    rows = np.flatnonzero(is_of_criterion & is_verdict & ~columns["is_human"])
+    if not len(rows):
+        return []
+    ids = columns["evaluation_id"][rows].view(np.uint64).reshape(-1, 2)
+    begins = np.flatnonzero(np.append(True, (ids[1:] != ids[:-1]).any(axis=1)))
+    passed = columns["passed"][rows]
+    differs = np.minimum.reduceat(passed, begins) != np.maximum.reduceat(passed, begins)
+    return [columns.id_of(row) for row in rows[begins[differs]][:_MOST_SEEN]]
