@@ -17,7 +17,7 @@ import pytest
 from agenteval_otel.cli.evaluate.dataset import MAX_PROBLEMS, Dataset, columns_of
 from agenteval_otel.config import SettingsError
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.storage import JsonFileStorageProvider, SqliteStorageProvider
 from tests.storage.samples import save, scored
 
@@ -213,7 +213,10 @@ def test_stored_results_give_their_inputs(tmp_path: Path, monkeypatch: pytest.Mo
         JsonFileStorageProvider(path=tmp_path / "a.jsonl"),
         SqliteStorageProvider(path=tmp_path / "results"),
     ):
-        save(provider, AggregatedEvaluationResult(results=(scored(),), input_snapshot=stored))
+        # the criteria of then decide nothing: a run has its own
+        asked = {"criteria": (EvaluationCriteria(name="earlier"),)}
+        snapshot = stored.model_copy(update=asked)
+        save(provider, AggregatedEvaluationResult(results=(scored(),), input_snapshot=snapshot))
         assert read(provider.place) == [stored]
         save(provider, AggregatedEvaluationResult(evaluation_config_snapshot={}))
         assert "without its input" in problems(provider.place)[0]

@@ -45,7 +45,9 @@ def stored(number: int, text: str | None, **more: Any) -> AggregatedEvaluationRe
             "span": SpanReference(trace_id=trace_id, span_id=span_id, trace_flags=1),
             "input_snapshot": None
             if text is None
-            else EvaluationInput(response=text, agent="support", service="shop"),
+            else EvaluationInput(
+                response=text, agent="support", service="shop", criteria=[{"name": "earlier"}]
+            ),
             **more,
         }
     )

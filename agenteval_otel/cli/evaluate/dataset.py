@@ -361,8 +361,15 @@ def named_values(line: str) -> Named:
         raise _ErasedError
     if snapshot is None and "evaluationConfigSnapshot" in value:
         raise ConfigurationError(_WITHOUT_INPUT)
-    fields = value if snapshot is None else snapshot
-    return list(fields.items())
+    return list(value.items()) if snapshot is None else _without_criteria(snapshot)
+
+
+def _without_criteria(snapshot: Mapping[str, Any]) -> Named:
+    """Return the values of a stored input.
+
+    Its criteria are those by which the answer was scored then. A run has its own.
+    """
+    return [(name, value) for name, value in snapshot.items() if name != "criteria"]
 
 
 def _with_messages(named: Named) -> Named:
@@ -429,7 +436,7 @@ def _named_fields(stored: AggregatedEvaluationResult) -> Named:
         raise _ErasedError
     if stored.input_snapshot is None:
         raise ConfigurationError(_WITHOUT_INPUT)
-    return list(stored.input_snapshot.model_dump(exclude_defaults=True).items())
+    return _without_criteria(stored.input_snapshot.model_dump(exclude_defaults=True))
 
 
 def _parse_csv(source: str, first: str, lines: Iterator[str], dataset: Dataset) -> Iterator[Parsed]:

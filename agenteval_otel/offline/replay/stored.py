@@ -11,6 +11,7 @@ from typing import Final
 from agenteval_otel.components.database.target import database_at
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.offline.replay.recorded import AnswerFilter, RecordedAnswer, Scores
 from agenteval_otel.storage.places import Query
 from agenteval_otel.storage.read import database_of
@@ -110,7 +111,7 @@ class StoredAnswers:
         duration_s = max(0.0, snapshot.duration_s or 0.0)
         return RecordedAnswer(
             key=key,
-            input=snapshot,
+            input=copy_with(snapshot, {"criteria": ()}),  # the replay has its own
             span=span,
             began_ns=ended_ns - int(duration_s * 1e9),
             ended_ns=ended_ns,
