@@ -444,7 +444,10 @@ def _row_of_result_record(record: object) -> ResultRow:
 def _cost_in(metadata: object) -> float | None:
     """Return what the judge's calls cost, of a result's metadata."""
     facts = metadata.get("judge") if isinstance(metadata, Mapping) else None
-    return cost_of(facts.get("costUsd")) if isinstance(facts, Mapping) else None
+    if not isinstance(facts, Mapping):
+        return None
+    cost = facts.get("costUsd")
+    return 0.0 if cost is None and facts.get("fromCache") is True else cost_of(cost)
 
 
 def cost_of(stored: object) -> float:

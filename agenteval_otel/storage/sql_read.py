@@ -498,13 +498,16 @@ def _stored_cost(target: Target) -> Any:
     """Return the cost in the details of a result as `COLUMNS` has it, on a server as text."""
     details = RESULTS.c.details
     has_judge = _has(target, '"judge":{')
+    from_cache = _has(target, '"fromCache":true')
     if target.path is None:
         path = sa.cast(["metadata", "judge", "costUsd"], sa.ARRAY(sa.Text))
         of_server = sa.cast(details, sa.JSON).op("#>>")(path)
-        return sa.case((has_judge, sa.func.coalesce(of_server, str(PRICE_UNKNOWN))))
+        unknown = sa.case((from_cache, "0"), else_=str(PRICE_UNKNOWN))
+        return sa.case((has_judge, sa.func.coalesce(of_server, unknown)))
     has_judge &= sa.func.json_valid(details) == 1
     of_file = sa.func.json_extract(details, "$.metadata.judge.costUsd")
-    return sa.case((has_judge, sa.func.coalesce(of_file, PRICE_UNKNOWN)))
+    without_price = sa.case((from_cache, 0.0), else_=PRICE_UNKNOWN)
+    return sa.case((has_judge, sa.func.coalesce(of_file, without_price)))
 
 
 def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list[Label]:

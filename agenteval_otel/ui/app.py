@@ -28,8 +28,9 @@ from agenteval_otel.offline.reports.label_shifts import shift_sentences
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui import answer_list, exports, views
 from agenteval_otel.ui.access import Access
-from agenteval_otel.ui.charts import bar_chart, line_chart, spark_chart
+from agenteval_otel.ui.charts import bar_chart, cost_chart, dollars, line_chart, spark_chart
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
+from agenteval_otel.ui.costs import costs_in
 from agenteval_otel.ui.health import Metrics, ago, sections, tiles
 from agenteval_otel.ui.label_files import (
     MAX_BYTES,
@@ -144,6 +145,8 @@ class Pages:
             "line_chart": line_chart,
             "spark_chart": spark_chart,
             "bar_chart": bar_chart,
+            "cost_chart": cost_chart,
+            "dollars": dollars,
             "outcomes_of_answers": answer_list.OUTCOMES,
             "orders_of_answers": answer_list.ORDERS,
         }
@@ -361,15 +364,27 @@ class Pages:
     def health(self, query: Mapping[str, str]) -> str:
         del query
         metrics = {} if self.settings.metrics is None else self.settings.metrics()
+        now_s = time.time()
+        newest = ""
+        if self.columns.count:
+            newest = ago(now_s - int(self.columns["evaluated"].max()))
         return self.render(
             "health.html",
             window=views.Window(),
             criteria=self._overview(views.Window()),
             sections=sections(metrics),
-            tiles=tiles(metrics, self.settings.exports_to, time.time()) if metrics else [],
-            newest=ago(time.time() - int(self.columns["evaluated"].max()))
-            if self.columns.count
-            else "",
+            tiles=tiles(metrics, self.settings.exports_to, now_s) if metrics else [],
+            newest=newest,
+        )
+
+    def cost(self, query: Mapping[str, str]) -> str:
+        window = _window(query)
+        filters = {name: query[name] for name in ("criterion", "agent") if query.get(name)}
+        return self.render(
+            "cost.html",
+            window=window,
+            filters=filters,
+            costs=costs_in(self.columns, window, filters),
         )
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
@@ -472,6 +487,7 @@ def application(pages: Pages) -> Any:
         "/answers": pages.answers,
         "/conversation": pages.conversation,
         "/compare": pages.compare,
+        "/cost": pages.cost,
         "/health": pages.health,
     }
     routes: list[Route | Mount] = []

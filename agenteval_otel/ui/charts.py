@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
+from agenteval_otel.ui.costs import CostSeries
 from agenteval_otel.ui.text import brief
 from agenteval_otel.ui.views import NewVersion, Series, moment_text
 
@@ -156,7 +157,7 @@ def line_chart(
         kind="line",
         height=height,
         values=scale.ticks(rate=rate),
-        moments=_moments(series),
+        moments=_moments(series.times[0], series.end),
         steps=_steps(series, rate=rate),
         marks=_marks(series, versions),
     )
@@ -181,6 +182,34 @@ def bar_chart(starts: Sequence[float], shares: Sequence[float]) -> Chart:
         steps.append(Step(number * width, 0.9 * width, words, of_range, scale.y(share)))
     scores = [_x_tick(20.0 * fifth, f"{fifth / 5:.1f}") for fifth in range(6)]
     return Chart("bars", height, plot, scale.ticks(rate=True), scores, steps)
+
+
+def cost_chart(series: CostSeries) -> Chart:
+    """Return the cost of each step of time as a bar."""
+    height = _HEIGHTS["bars"]
+    plot = height - _BELOW
+    most = 1.1 * max(*series.usd, 1e-6)
+    scale = _Scale(0.0, most, plot)
+    width = 100 / len(series.times)
+    ends = [*series.times[1:], series.end]
+    has_seconds = series.step_s < 60
+    steps = []
+    for number, (start, usd) in enumerate(zip(series.times, series.usd, strict=True)):
+        words = f"from {moment_text(start, has_seconds=has_seconds)}: {dollars(usd)}"
+        of_step = {"since": start, "until": ends[number]}
+        steps.append(Step(number * width, 0.9 * width, words, of_step, scale.y(usd)))
+    lines = []
+    for value in (0.0, most / 2.2, most / 1.1):
+        lines.append(Tick(scale.y(value), dollars(value)))
+    return Chart("bars", height, plot, lines, _moments(series.times[0], series.end), steps)
+
+
+def dollars(usd: float) -> str:
+    """Return an amount with cents, a smaller one with its first two digits."""
+    digits = 2
+    if 0 < usd < 1:
+        digits = min(8, max(2, 1 - math.floor(math.log10(usd))))
+    return f"${usd:,.{digits}f}"
 
 
 def _scale_of(series: Series, objective: float | None, height: int) -> _Scale:
@@ -253,15 +282,14 @@ def _steps(series: Series, *, rate: bool) -> list[Step]:
     return steps
 
 
-def _moments(series: Series) -> list[Tick]:
+def _moments(start: int, end: int) -> list[Tick]:
     """Return at most six or seven round moments in UTC: a day at its beginning, else the time."""
-    start = series.times[0]
-    length_s = series.end - start
+    length_s = end - start
     steps = (step for step in _STEPS_OF_TIME_S if length_s / step <= _MOST_MOMENTS)
     step = next(steps, _STEPS_OF_TIME_S[-1])
     time_format = "%H:%M:%S" if step < 60 else "%H:%M"
     ticks = []
-    for moment in range(start + -start % step, series.end + 1, step):
+    for moment in range(start + -start % step, end + 1, step):
         at = datetime.fromtimestamp(moment, UTC)
         name = at.strftime("%m-%d" if moment % _DAY_S == 0 else time_format)
         ticks.append(_x_tick(round(100 * (moment - start) / length_s, 2), name))

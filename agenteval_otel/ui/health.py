@@ -73,18 +73,14 @@ def tiles(metrics: Metrics, exports_to: str, now_s: float) -> list[Tile]:
     losses = [f"{count:,.0f} {words}" for words, count in lost.items()]
     if under_load:
         losses.append(f"{under_load:,.0f} left out under load, which is no loss")
-    return [
+    why = ", ".join(losses) or "each answer is accounted for"
+    total = sum(lost.values())
+    of_answers = [
         Tile("Answers in", f"{seen:,.0f}", f"{not_wanted:,.0f} of them not selected"),
         Tile("Evaluated", f"{evaluated:,.0f}", share, "good" if evaluated else ""),
-        Tile(
-            "Lost",
-            f"{sum(lost.values()):,.0f}",
-            ", ".join(losses) or "each answer is accounted for",
-            _state_of_losses(seen, sum(lost.values())),
-        ),
-        _last_score(metrics, now_s),
-        _export(metrics, exports_to),
     ]
+    of_losses = Tile("Lost", f"{total:,.0f}", why, _state_of_losses(seen, total))
+    return [*of_answers, of_losses, _last_score(metrics, now_s), _export(metrics, exports_to)]
 
 
 def _state_of_losses(seen: float, lost: float) -> str:

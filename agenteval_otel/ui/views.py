@@ -326,13 +326,17 @@ def explained(figure: Figure, *, rate: bool) -> str:
 
 
 def rows_in(
-    columns: ResultColumns, window: Window, filters: Mapping[str, str] | None = None
+    columns: ResultColumns,
+    window: Window,
+    filters: Mapping[str, str] | None = None,
+    *,
+    with_shadows: bool = False,
 ) -> Rows:
     """Return the rows of a window that have all names of `filters`, a column to a name.
 
-    Shadow results are left out, and labels that a later one replaced.
+    Shadow results are left out, unless they are asked for, and labels that a later one replaced.
     """
-    chosen = ~columns["is_shadow"]
+    chosen = np.full(columns.count, True) if with_shadows else ~columns["is_shadow"]
     chosen[columns.replaced_rows()] = False
     seconds = WINDOWS[window.length]
     if seconds and columns.count:
@@ -364,7 +368,7 @@ def overview(
     key = columns["criterion"][rows] * np.int16(2) + columns["is_human"][rows]
     order = np.argsort(key, kind="stable").astype(np.int32)
     keys, starts = np.unique(key[order], return_index=True)
-    span = _span(columns, rows, window.by)
+    span = span_of(columns, rows, window.by)
     names = columns.names("criterion")
     views = []
     for value, part in zip(keys, np.split(rows[order], starts[1:]), strict=True):
@@ -399,7 +403,7 @@ def criterion(
     rows = rows[~columns["is_human"][rows]]
     if columns.code("criterion", name) < 0:
         return None
-    span = _span(columns, rows, window.by)
+    span = span_of(columns, rows, window.by)
     return _criterion(columns, name, rows, objectives, span, is_human=False), rows
 
 
@@ -557,7 +561,8 @@ def _criterion(
     )
 
 
-def _span(columns: ResultColumns, rows: Rows, by: By) -> Span:
+def span_of(columns: ResultColumns, rows: Rows, by: By) -> Span:
+    """Return the time from the first to the last of these rows."""
     if not len(rows):
         return Span(0, 1, by)
     moments = columns[by][rows]
@@ -595,14 +600,19 @@ def _corrected(changes: Iterable[Change | None]) -> list[Change | None]:
     return corrected
 
 
+def steps_of(span: Span) -> tuple[int, int]:
+    """Return when the first of at most sixty equal steps begins, and the length of a step."""
+    length_s = span.end - span.start
+    step = next((step for step in _STEPS_S if length_s / step <= _MOST_POINTS), _STEPS_S[-1])
+    return span.start - span.start % step, step
+
+
 def series(columns: ResultColumns, rows: Rows, span: Span, *, rate: bool) -> Series:
     """Return the rate, or the mean, in at most sixty equal steps of the span.
 
     Each step has its interval.
     """
-    length_s = span.end - span.start
-    step = next((step for step in _STEPS_S if length_s / step <= _MOST_POINTS), _STEPS_S[-1])
-    start = span.start - span.start % step
+    start, step = steps_of(span)
     rows, values = columns.scored_values(rows, rate=rate)
     steps = (columns.seconds(rows, span.by) - start) // step
     step_count = max(1, (span.end - 1 - start) // step + 1)

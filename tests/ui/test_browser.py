@@ -32,6 +32,7 @@ PAGES = (
     "/conversation?id=conversation-1",
     "/compare?by=prompt_version",
     "/compare?by=arm",
+    "/cost",
     "/health",
 )
 SIZES = ((1600, "light"), (375, "dark"))
