@@ -345,6 +345,11 @@ def _warnings(loaded: Loaded, pipeline: Pipeline) -> Iterator[str]:
     if ratio is not None:
         yield from _head_sampling(loaded.settings, ratio)
     yield from _ignored_variables(loaded.settings)
+    if "endpoint" in loaded.settings.model_fields_set and loaded.settings.evaluate_in != "sidecar":
+        yield (
+            "endpoint is the sidecar's address, which is used with evaluate_in: sidecar alone. "
+            "Telemetry goes where telemetry.endpoint says"
+        )
 
 
 def _ignored_variables(settings: Settings) -> Iterator[str]:

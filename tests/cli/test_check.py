@@ -285,6 +285,14 @@ def test_without_a_file_it_checks_the_one_that_the_process_would_read(
     assert "missing.yaml: there is no such file" in cli.err
 
 
+def test_an_address_of_a_sidecar_that_evaluates_nothing_is_named(cli: CommandLine) -> None:
+    """It may have been meant for the Collector."""
+    endpoint = "endpoint: http://127.0.0.1:9000\n"
+    warning = "endpoint is the sidecar's address, which is used with evaluate_in: sidecar alone"
+    assert warning in cli("check", cli.settings(endpoint))
+    assert warning not in cli("check", cli.settings(f"{endpoint}evaluate_in: sidecar\n"))
+
+
 def test_a_file_that_nobody_named_runs_no_module_of_its_folder(cli: CommandLine) -> None:
     """It may be an outsider's. What is wrong is said, with the command that names the file."""
     cli.file("of_an_outsider.py", "open('was_run', 'w').close()\n")
