@@ -59,7 +59,8 @@ VENDORS = {
                       "instrumentation", "storage.otlp", "testing", "cli.demo.agent",
                       "components.http_client.client"),
     "sqlalchemy": (
-        "components.database", "storage.sql_database", "storage.sql_erasure", "storage.sql_read", "storage.sql_texts",
+        "components.database", "storage.sql_database", "storage.sql_erasure", "storage.sql_notes", "storage.sql_read",
+        "storage.sql_texts",
     ),
     "starlette": ("ui.app",),
     "jinja2": ("ui.app",),

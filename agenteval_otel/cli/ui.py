@@ -69,7 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--trace-url",
         metavar="URL",
-        help="where a trace is shown, such as http://localhost:16686/trace/{trace_id}. {span_id} may stand there too",
+        help="where Jaeger, Grafana, Phoenix or another program shows a trace, such as "
+        "http://localhost:16686/trace/{trace_id}. {span_id} may be part of it too",
     )
     parser.add_argument(
         "--export",
@@ -84,8 +85,10 @@ def run(arguments: argparse.Namespace) -> int:
     from agenteval_otel.ui.app import UiSettings
     from agenteval_otel.ui.columns import ResultColumns
     from agenteval_otel.ui.serve import prepare
+    from agenteval_otel.ui.traces import check_trace_url
 
-    _check_trace_url(arguments.trace_url)
+    if arguments.trace_url is not None:
+        check_trace_url(arguments.trace_url, "--trace-url")
     objectives = _objectives(arguments.settings)
     place, database, runs = _opened(arguments.places)
     if database is not None and database.path is not None and not database.path.is_file():
@@ -252,19 +255,6 @@ def objectives_of(settings: Settings, pipeline: Pipeline) -> dict[str, float]:
             before = objectives.get(planned.name, 0.0)
             objectives[planned.name] = max(before, planned.objective)
     return objectives
-
-
-def _check_trace_url(url: str | None) -> None:
-    if url is None:
-        return
-    try:
-        shown = url.format(trace_id="0", span_id="0")
-    except (KeyError, IndexError, ValueError):
-        shown = ""
-    if not shown.startswith(("http://", "https://")):
-        raise ConfigurationError(
-            "expected an http address with {trace_id}, and perhaps {span_id}", path="--trace-url"
-        )
 
 
 def _export(file: str, settings: UiSettings, columns: ResultColumns) -> int:

@@ -15,7 +15,15 @@ from pydantic_core import to_json
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.label_history import is_withdrawal, labeller_of
-from agenteval_otel.storage.places import FoundAnswers, Place, Query, Stored, Tag
+from agenteval_otel.storage.places import (
+    MOST_TURNS,
+    OF_OTHERS,
+    FoundAnswers,
+    Place,
+    Query,
+    Stored,
+    Tag,
+)
 from agenteval_otel.storage.rows import (
     AnswerRow,
     Label,
@@ -149,16 +157,14 @@ class LineFiles(Place):
                 others.append(StoredEvaluation(id, other))
         return evaluation, others
 
-    def find_conversation(
-        self, conversation_id: str, *, limit: int = 200
-    ) -> list[StoredEvaluation]:
-        evaluations = [
-            StoredEvaluation(id, evaluation)
-            for id, evaluation in self._mentioning([conversation_id])
-            if evaluation.conversation_id == conversation_id
-        ]
-        evaluations.sort(key=lambda stored: stored.evaluation.ended_ns or 0)
-        return evaluations[:limit]
+    def find_turns(self, conversation_id: str) -> list[str]:
+        moments: dict[str, int] = {}
+        for id, evaluation in self._mentioning([conversation_id]):
+            kinds = {result.evaluator_kind for result in evaluation.results}
+            is_evaluated = not kinds.issubset(OF_OTHERS)
+            if evaluation.conversation_id == conversation_id and is_evaluated:
+                moments[id] = evaluation.response_ended_ns or evaluation.ended_ns or 0
+        return sorted(moments, key=lambda id: moments[id])[:MOST_TURNS]
 
     def find_evaluations(
         self, evaluation_ids: Sequence[str]

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 from agenteval_otel.models import AggregatedEvaluationResult
+from agenteval_otel.storage.notes import Notes
 from agenteval_otel.storage.rows import AnswerRow, Label, StoredEvaluation, UnreadableRows, row_of
 from agenteval_otel.storage.words import WantedWord
 
@@ -95,6 +96,10 @@ class Query(NamedTuple):
 
 
 ALL: Final = Query()
+OF_OTHERS: Final = ("human", "application")
+"""The evaluator kinds of what people and the application say of an answer."""
+MOST_TURNS: Final = 100_000
+"""Of a conversation that is read."""
 
 
 class Place(ABC):
@@ -154,6 +159,11 @@ class Place(ABC):
         yield from self._answers(ids, unreadable)
         unreadable.log(self.name)
 
+    @property
+    def notes(self) -> Notes | None:
+        """Return the notes of people on the answers. None for files, which take no notes."""
+        return None
+
     @abstractmethod
     def count_results(self) -> int:
         """Return how many results there are: of files at least as many as can be read."""
@@ -176,10 +186,11 @@ class Place(ABC):
         """
 
     @abstractmethod
-    def find_conversation(
-        self, conversation_id: str, *, limit: int = 200
-    ) -> list[StoredEvaluation]:
-        """Return the evaluations of a conversation, oldest first."""
+    def find_turns(self, conversation_id: str) -> list[str]:
+        """Return the ids of the evaluated answers of a conversation, oldest first.
+
+        What people and the application said of them is not among them. There are at most 100,000.
+        """
 
     @abstractmethod
     def find_evaluations(

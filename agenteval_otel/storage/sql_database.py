@@ -13,7 +13,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,6 +140,18 @@ RESULTS = sa.Table(
             "trace": "trace_id",
         },
     ),
+)
+
+# An answer that is evaluated again has its notes before it has its new evaluation.
+_OF_EVALUATION = sa.ForeignKey(
+    EVALUATIONS.c.id, ondelete="CASCADE", deferrable=True, initially="DEFERRED"
+)
+NOTES = sa.Table(
+    "agenteval_notes",
+    sa.MetaData(),  # of its own: the table is created with the first note
+    sa.Column("evaluation_id", sa.String(32), _OF_EVALUATION, primary_key=True),
+    *_columns(sa.Text, "comment"),
+    *_columns(_MOMENT, "commented_at looked_at"),
 )
 
 
@@ -512,7 +524,20 @@ def _delete_replaced(
     with_results = sa.select(columns.evaluation_id).where(is_of_these)
     empty = answers.keys() - set(connection.execute(with_results).scalars())
     if empty:
+        _move_notes(connection, {id: by_answer[answers[id]].evaluation["id"] for id in empty})
         connection.execute(sa.delete(EVALUATIONS).where(of.id.in_(empty)))
+
+
+def _move_notes(connection: sa.Connection, ids: Mapping[str, str]) -> None:
+    """Give the notes of evaluations to those that replace them, unless these have their own."""
+    if not sa.inspect(connection).has_table(NOTES.name):
+        return
+    columns = NOTES.c
+    for old, new in ids.items():
+        has_own = sa.select(columns.evaluation_id).where(columns.evaluation_id == new)
+        if connection.execute(has_own).first() is None:
+            changed = sa.update(NOTES).where(columns.evaluation_id == old)
+            connection.execute(changed.values(evaluation_id=new))
 
 
 def insert_rows(connection: sa.Connection, items: Sequence[Rows]) -> None:

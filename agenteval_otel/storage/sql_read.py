@@ -14,7 +14,16 @@ import sqlalchemy as sa
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.label_history import LABELLER, WITHDRAWN
-from agenteval_otel.storage.places import FoundAnswers, Place, Query, Stored, Tag
+from agenteval_otel.storage.notes import Notes
+from agenteval_otel.storage.places import (
+    MOST_TURNS,
+    OF_OTHERS,
+    FoundAnswers,
+    Place,
+    Query,
+    Stored,
+    Tag,
+)
 from agenteval_otel.storage.rows import (
     LABELS,
     PRICE_UNKNOWN,
@@ -36,6 +45,7 @@ from agenteval_otel.storage.sql_database import (
     connect_reader,
     reader_engine,
 )
+from agenteval_otel.storage.sql_notes import SqlNotes
 from agenteval_otel.storage.sql_rows import (
     StoredResult,
     evaluation_of,
@@ -69,6 +79,10 @@ class StoredDatabase(Place):
     @property
     def name(self) -> str:
         return self.target.place
+
+    @property
+    def notes(self) -> Notes:
+        return SqlNotes(self.target)
 
     def read_evaluation(self, evaluation_id: str) -> AggregatedEvaluationResult | None:
         """Return all of one evaluation, as it was saved. None if there is none with this id."""
@@ -225,10 +239,18 @@ class StoredDatabase(Place):
         same.pop(evaluation_id, None)
         return evaluation, [same[key] for key in sorted(same)]
 
-    def find_conversation(
-        self, conversation_id: str, *, limit: int = 200
-    ) -> list[StoredEvaluation]:
-        return self._first(EVALUATIONS.c.conversation_id == name_of(conversation_id), limit=limit)
+    def find_turns(self, conversation_id: str) -> list[str]:
+        columns = EVALUATIONS.c
+        results = RESULTS.c
+        of_evaluators = sa.exists().where(
+            results.evaluation_id == columns.id, results.evaluator_kind.not_in(OF_OTHERS)
+        )
+        answered = sa.func.coalesce(columns.response_ended_ns, columns.ended_ns)
+        is_turn = (columns.conversation_id == name_of(conversation_id)) & of_evaluators
+        turns = sa.select(columns.id).where(is_turn)
+        statement = turns.order_by(answered, columns.id).limit(MOST_TURNS)
+        with connect_reader(self.target) as connection:
+            return list(connection.execute(statement).scalars())
 
     def find_evaluations(
         self, evaluation_ids: Sequence[str]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui.columns import FAILED, SCORED, SKIPPED, By, ResultColumns, Rows
+from agenteval_otel.ui.notes import LOOKED, looked_rows
 from agenteval_otel.ui.text import brief, shown
 from agenteval_otel.ui.views import Window, rows_in
 
@@ -39,6 +40,7 @@ class ListQuery(NamedTuple):
         until: Before this moment.
         low: Normalized scores from this one on, 0 to 1.
         high: Normalized scores below this one. 1 and above include 1.
+        looked: One of `LOOKED`. Empty: any.
         order: One of `ORDERS`.
         page: From 1 on.
     """
@@ -50,6 +52,7 @@ class ListQuery(NamedTuple):
     until: int | None = None
     low: float | None = None
     high: float | None = None
+    looked: str = ""
     order: str = ORDERS[0]
     page: int = 1
 
@@ -63,6 +66,7 @@ class ListQuery(NamedTuple):
         }
         outcome = query.get("outcome", "")
         order = query.get("order", "")
+        looked = query.get("looked", "")
         return cls(
             window=window,
             names=names,
@@ -71,8 +75,9 @@ class ListQuery(NamedTuple):
             until=window.until,
             low=_share(query.get("low")),
             high=_share(query.get("high")),
+            looked=looked if looked in LOOKED else "",
             order=order if order in ORDERS else ORDERS[0],
-            page=_whole(query.get("page"), most=_LAST_PAGE) or 1,
+            page=whole_number(query.get("page"), most=_LAST_PAGE) or 1,
         )
 
     def address(self, **changes: Any) -> dict[str, Any]:
@@ -87,6 +92,7 @@ class ListQuery(NamedTuple):
             "until": self.until,
             "low": self.low,
             "high": self.high,
+            "looked": self.looked,
             "order": "" if self.order == ORDERS[0] else self.order,
         }
         return {**own, **changes}
@@ -115,10 +121,15 @@ class ListedAnswer(NamedTuple):
     other: int
 
 
-def find(columns: ResultColumns, wanted: ListQuery) -> Rows:
-    """Return the first row of each answer that is wanted, in the order that is asked for."""
+def find(columns: ResultColumns, wanted: ListQuery, *, present: str | None = None) -> Rows:
+    """Return the first row of each answer that is wanted, in the order that is asked for.
+
+    The answer `present` stays in the list when it is marked as looked at.
+    """
     rows = rows_in(columns, wanted.window, wanted.names)
     rows = rows[_is_wanted(columns, rows, wanted)]
+    if wanted.looked:
+        rows = looked_rows(columns, rows, wanted.looked, present)
     if not len(rows):
         return np.empty(0, np.int32)
     # Results of an evaluation stand beside each other.
@@ -191,13 +202,13 @@ class PlaceInList(NamedTuple):
 
 def place_of(columns: ResultColumns, wanted: ListQuery, key: str) -> PlaceInList | None:
     """Return where the answer with this id stands in a list. None if it is not in it."""
-    rows = find(columns, wanted)
     try:
         wanted_id = np.void(bytes.fromhex(key))
     except ValueError:
         return None
     if wanted_id.nbytes != _ID_BYTES:
         return None
+    rows = find(columns, wanted, present=key)
     places = np.flatnonzero(columns["evaluation_id"][rows] == wanted_id)
     if not len(places):
         return None
@@ -289,7 +300,7 @@ def _first_words(value: object) -> str:
     return brief(shown(value, _WORDS_READ).text, _LONGEST)
 
 
-def _whole(text: str | None, *, most: int) -> int | None:
+def whole_number(text: str | None, *, most: int) -> int | None:
     """Return a whole number of an address, from 0 to `most`."""
     if text is None or not text.isascii() or not text.isdecimal() or len(text) > _MOST_DIGITS:
         return None

@@ -30,6 +30,7 @@ from agenteval_otel.ui import answer_list, exports, views
 from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.charts import bar_chart, cost_chart, dollars, line_chart, spark_chart
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
+from agenteval_otel.ui.conversation import conversation_page, turns_around
 from agenteval_otel.ui.costs import costs_in
 from agenteval_otel.ui.health import Metrics, ago, sections, tiles
 from agenteval_otel.ui.label_files import (
@@ -50,9 +51,13 @@ from agenteval_otel.ui.label_forms import (
 from agenteval_otel.ui.label_page import MOST_CRITERIA, LabelPage, LabelQuery, name_in
 from agenteval_otel.ui.label_queue import ORDERS
 from agenteval_otel.ui.labels import USER_FEEDBACK, Labels, person_of
+from agenteval_otel.ui.notes import LOOKED, take_note
 from agenteval_otel.ui.report import HERE, single_file
+from agenteval_otel.ui.run_tree import messages_of, run_of
 from agenteval_otel.ui.runs import Runs
+from agenteval_otel.ui.scores import all_stand_for, score_text, skips_of, stands_for, took_text
 from agenteval_otel.ui.text import brief, shown, visible
+from agenteval_otel.ui.traces import trace_link
 
 _MAX_FORM: Final = 64 * 1024
 _WORST: Final = 10
@@ -110,6 +115,7 @@ class Pages:
         self.access = access
         self.lock = threading.Lock()
         self.labels = Labels(settings.place, columns)
+        self.notes = settings.place.notes if settings.can_label else None
         self.dimensions = views.DIMENSIONS if settings.runs else views.DIMENSIONS[1:]
         self._overviews: dict[
             tuple[views.Window, str | None], tuple[int, list[views.CriterionView]]
@@ -129,6 +135,13 @@ class Pages:
             "moment": views.moment_text,
             "field_text": views.field_text,
             "worst_first": answer_list.worst_first,
+            "score_text": score_text,
+            "took_text": took_text,
+            "stands_for": stands_for,
+            "skips": skips_of,
+            "all_stand_for": all_stand_for,
+            "run": run_of,
+            "earlier_messages": messages_of,
             "points": views.points,
             "count": lambda count, word: count_of(count, word),
         }
@@ -149,6 +162,7 @@ class Pages:
             "dollars": dollars,
             "outcomes_of_answers": answer_list.OUTCOMES,
             "orders_of_answers": answer_list.ORDERS,
+            "looked_choices": LOOKED,
         }
 
     def __repr__(self) -> str:
@@ -229,21 +243,19 @@ class Pages:
         if stored is None:
             raise _NotFound("no such answer is stored")
         evaluation, others = stored
-        url = self.settings.trace_url
-        span = evaluation.span
-        trace = None
-        if url is not None and span is not None:
-            trace = url.format(trace_id=span.trace_id, span_id=span.span_id)
         place_in_list = None
         if query:
             place_in_list = answer_list.place_of(self.columns, self._wanted(query), evaluation_id)
         return self.render(
             "answer.html",
             key=evaluation_id,
+            here=f"/answer/{evaluation_id}?{urlencode(dict(query or {}))}",
             evaluation=evaluation,
             others=others,
-            trace=trace,
+            trace=trace_link(self.settings.trace_url, evaluation.span),
             place_in_list=place_in_list,
+            around=turns_around(self.settings.place, evaluation_id, evaluation),
+            note=None if self.notes is None else self.notes.of(evaluation_id),
         )
 
     def answers(self, query: Mapping[str, str]) -> str:
@@ -260,6 +272,7 @@ class Pages:
             count=len(rows),
             pages=answer_list.pages_of(rows),
             answers=list(answer_list.listed(self.settings.place, moments)),
+            looked_at=[] if self.notes is None else self.notes.looked_at(moments),
         )
 
     def _wanted(self, query: Mapping[str, str]) -> answer_list.ListQuery:
@@ -274,10 +287,11 @@ class Pages:
         return choices
 
     def conversation(self, query: Mapping[str, str]) -> str:
-        answers = self.settings.place.find_conversation(query.get("id", ""))
-        if not answers:
+        key = query.get("id", "")
+        shown = conversation_page(self.settings.place, key, query.get("page"))
+        if shown is None:
             raise _NotFound("no answer of this conversation is stored")
-        return self.render("conversation.html", key=query["id"], answers=answers)
+        return self.render("conversation.html", key=key, shown=shown)
 
     def label(self, query: Mapping[str, Sequence[str]], labeller: str) -> str:
         """Return the label page of a person. `query` has all values of each name."""
@@ -504,6 +518,7 @@ def application(pages: Pages) -> Any:
     routes.append(Route("/label", partial(_label_page, pages)))
     routes.append(Route("/label", partial(_post_label, pages), methods=["POST"]))
     routes.append(Route("/label/import", partial(_post_import, pages), methods=["POST"]))
+    routes.append(Route("/note", partial(_post_note, pages), methods=["POST"]))
     routes.append(Mount("/static", StaticFiles(directory=HERE / "static")))
     handlers: dict[Any, Any] = {
         _NotFound: lambda _, error: _message(pages, f"Not here: {error}.", 404),
@@ -627,11 +642,11 @@ def _name_cookie(pages: Pages) -> str:
 
 
 def _refused(pages: Pages, csrf: str | None) -> Response | None:
-    """Return the response to a form that may not change labels, else None."""
+    """Return the response to a form that may change neither labels nor notes, else None."""
     if pages.access is None or csrf != pages.access.csrf:
         return _message(pages, "The form was sent from another page.", 403)
     if not pages.settings.can_label:
-        return _message(pages, "Labels need a database: this is a file.", 400)
+        return _message(pages, "Labels and notes need a database: this is a file.", 400)
     return None
 
 
@@ -685,6 +700,29 @@ def _import(pages: Pages, fields: Mapping[str, bytes]) -> Response:
     with pages.lock:
         pages.columns.refresh(at_once=True)
     return _html(pages.render("imported.html", imported=imported))
+
+
+async def _post_note(pages: Pages, request: Request) -> Response:
+    body = await _body_of(request, _MAX_FORM)
+    if body is None:
+        return _message(pages, "The form is too long.", 413)
+    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+    form = {name: values[-1] for name, values in fields.items()}
+    return await run_in_threadpool(_note, pages, form)
+
+
+def _note(pages: Pages, form: Mapping[str, str]) -> Response:
+    refused = _refused(pages, form.get("csrf"))
+    if refused is not None:
+        return refused
+    key = form.get("key", "")
+    if not pages.settings.place.find_evaluations([key]):
+        raise _NotFound("no such answer is stored")
+    if pages.notes is not None:
+        take_note(pages.notes, key, form, comments=pages.settings.keeps_comments)
+    answer = f"/answer/{key}"
+    follow = form.get("next", "")
+    return RedirectResponse(follow if follow.startswith(f"{answer}?") else answer, 303)
 
 
 def _window(query: Mapping[str, str]) -> views.Window:

@@ -58,6 +58,20 @@ def brief(text: str, limit: int = 140) -> str:
     return line
 
 
+def duration_text(seconds: float) -> str:
+    """Return a duration in words: ``12 ms``, ``2.4 s``, ``1 min 15 s``."""
+    if seconds < 0.9995:
+        milliseconds = seconds * 1000
+        return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min"
+
+
 def _picture(code: int) -> str:
     if code < 0x20:
         return chr(0x2400 + code)
@@ -65,4 +79,7 @@ def _picture(code: int) -> str:
 
 
 def _json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    except RecursionError:
+        return "(nested too deeply to be shown)"

@@ -110,9 +110,7 @@ def test_what_belongs_to_an_answer_is_found(place: Place) -> None:
     rows = _by_version(place)
     [conversation] = {row.conversation_id for row in rows[:2]}
     assert conversation is not None
-    assert [item.evaluation_id for item in place.find_conversation(conversation)] == [
-        row.id for row in rows[:2]
-    ]
+    assert place.find_turns(conversation) == [row.id for row in rows[:2]]
     stored = place.find_answer(rows[3].id)
     assert stored is not None
     assert stored[0].prompt_version == "3"

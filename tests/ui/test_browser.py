@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.models import EvaluationInput, ToolCall
 from agenteval_otel.ui.labels import Labels
 from tests.backends.fixtures import require
 from tests.docs.generator import load_script
@@ -303,6 +304,64 @@ def test_fifty_answers_are_labelled_with_keys(serve: Serve, visit: Any, tmp_path
     assert len({label.evaluation_id for label in labels}) == len(labels) == 50
     assert sum(label.passed is False for label in labels) == 10
     assert all(label.others for label in labels)
+
+
+def test_an_answer_is_read_and_marked_with_keys(
+    serve: Serve, visit: Any, axe: str, tmp_path: Path
+) -> None:
+    """The run is open to axe in both themes and sizes; `l` marks an answer, and `j` goes on in the list."""
+    calls = [
+        ToolCall(name="lookup", arguments={"id": 1}, result="ok", duration_s=1.0),
+        ToolCall(name="pay", arguments={"id": 1}, error="TimeoutError: slow", duration_s=2.0),
+    ]
+    snapshot = EvaluationInput(
+        prompt="Where is it?",
+        tool_calls=calls,
+        error_type="OrderSystemError",
+        duration_s=4.0,
+        context={"documents": ["Three days."]},
+        message_history=[{"role": "user", "content": "Hello"}],
+    )
+    answers = [answer(score(), number=1, conversation_id="c", input_snapshot=snapshot)]
+    answers += [answer(score(), number=number, conversation_id="c") for number in range(2, 5)]
+    store(tmp_path / "a.db", answers)
+    address = serve(tmp_path / "a.db", "--trace-url", "http://localhost:16686/trace/{trace_id}")
+    base = address.split("/?")[0]
+    for width, scheme in ((1440, "light"), (390, "dark")):
+        page = visit(address, width, scheme, bypass_csp=True)
+        page.goto(f"{base}/answers")
+        page.locator("tr", has_text="Where is it?").locator("a").click()
+        for details in page.locator("main details").all():
+            details.evaluate("element => { element.open = true }")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        bars = page.locator(".time .range")
+        widths = [bars.nth(number).bounding_box()["width"] for number in range(bars.count())]
+        assert len(widths) == 2
+        assert abs(widths[1] - 2 * widths[0]) < 1
+        page.evaluate(axe)
+        assert page.evaluate(_RUN_AXE) == []
+    page.goto(f"{base}/answers?looked=no")
+    page.locator("th a").first.click()
+    page.wait_for_url("**/answer/*")
+    page.keyboard.press("l")
+    page.wait_for_selector("button[aria-pressed=true]")
+    assert page.locator("text=1 of 4").count() == 1
+    page.wait_for_load_state()
+    page.keyboard.press("j")
+    page.wait_for_selector("button[aria-pressed=false]")
+    assert page.locator("text=1 of 3").count() == 1
+    page.goto(f"{base}/answers?looked=yes")
+    assert page.locator("text=✓ looked at").count() == 1
+    page.locator("th a").first.click()
+    page.wait_for_url("**/answer/*")
+    page.keyboard.press("c")
+    page.keyboard.type("ask Kim")
+    page.click("text=Save")
+    page.wait_for_selector("pre:has-text('ask Kim')")
+    page.wait_for_load_state()
+    page.keyboard.press("l")
+    page.wait_for_selector("button[aria-pressed=false]")
+    assert page.locator("a", has_text="trace in Jaeger").count() == 1
 
 
 def test_new_results_appear_by_themselves(serve: Serve, visit: Any, tmp_path: Path) -> None:

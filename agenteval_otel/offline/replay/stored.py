@@ -13,11 +13,10 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.offline.replay.recorded import AnswerFilter, RecordedAnswer, Scores
-from agenteval_otel.storage.places import Query
+from agenteval_otel.storage.places import OF_OTHERS, Query
 from agenteval_otel.storage.read import database_of
 
 _PAGE: Final = 200
-_SAID: Final = ("human", "application")
 AnswerOfSpan = tuple[str, str, str | None]
 """Ids of the trace and the span, and the answer's own where that is known."""
 
@@ -88,7 +87,7 @@ class StoredAnswers:
         """
         snapshot = stored.input_snapshot
         span = stored.span
-        if stored.results and all(result.evaluator_kind in _SAID for result in stored.results):
+        if stored.results and all(result.evaluator_kind in OF_OTHERS for result in stored.results):
             return None  # it is with the recorded scores of its answer
         if snapshot is None:
             self.counts["evaluations stored without their input"] += 1
