@@ -25,7 +25,7 @@ from starlette.testclient import TestClient  # noqa: E402
 
 from agenteval_otel import EvaluationInput, EvaluationRunConfig, run_evaluations_sync  # noqa: E402
 from agenteval_otel.cli.demo.agent import DemoTurn, plan_turns  # noqa: E402
-from agenteval_otel.cli.demo.scores import OBJECTIVES, demo_criteria, demo_evaluators  # noqa: E402
+from agenteval_otel.cli.demo.scores import demo_criteria, demo_evaluators  # noqa: E402
 from agenteval_otel.components.database.target import Target  # noqa: E402
 from agenteval_otel.models import AggregatedEvaluationResult  # noqa: E402
 from agenteval_otel.storage.read import database_of  # noqa: E402
@@ -48,8 +48,10 @@ PAGES = {
     "compare": "/compare?by=prompt_version", "runs": "/compare?by=run", "health": "/health",
 }  # fmt: skip
 """Each with its address; `runs` are of two files, all others of a database."""
-_CALLS, _RUN_CALLS, _SECONDS = 900, 200, 20.0
-_START_S, _LASTS_S = datetime(2026, 11, 24, 6, tzinfo=UTC).timestamp(), 3 * 86_400
+# as `agenteval-otel demo` has them
+_CALLS, _SECONDS = 600, 20.0
+_RUN_CALLS = 200
+_START_S = datetime(2026, 11, 24, 6, tzinfo=UTC).timestamp()
 _SAMPLED = 0.5  # as in the demo, of all but failures
 _WIDTH, _HEIGHT = 1280, 860
 # shown instead of the folder of the moment
@@ -60,9 +62,7 @@ _VERSION = re.compile(r"\b[0-9a-f]{12,}\b")
 def traffic(
     calls: int, *, drop: bool = True, sampled: float = _SAMPLED
 ) -> list[tuple[DemoTurn, AggregatedEvaluationResult]]:
-    """The demo's planned answers by the demo's evaluators, over three days instead of twenty
-    seconds.
-    """
+    """The demo's planned answers by the demo's evaluators, at the moments that it plans."""
     turns, chance = plan_turns(calls=calls, seconds=_SECONDS, drop=drop), random.Random(7)
     config = EvaluationRunConfig(evaluators=demo_evaluators(), criteria=demo_criteria())
     results = []
@@ -73,11 +73,12 @@ def traffic(
             scores = [
                 score.model_copy(update={"probability": probability}) for score in result.results
             ]
-            ended_ns = int((_START_S + turn.at_s * _LASTS_S / _SECONDS) * 1e9)
+            ended_ns = int((_START_S + turn.at_s) * 1e9)
             changes = {
                 "results": tuple(scores),
                 "sampling_probability": probability,
                 "ended_ns": ended_ns,
+                "response_ended_ns": ended_ns,
             }
             results.append(
                 (turn, result.model_copy(update={**changes, "sampling_reason": "ratio"}))
@@ -102,24 +103,14 @@ def _input_of(turn: DemoTurn, number: int) -> EvaluationInput:
 
 
 class Stored:
-    """The demo's traffic in a folder: a database, settings with the objectives, and two runs as
-    files.
-    """
+    """The demo's traffic in a folder: a database, and two runs as files."""
 
     def __init__(self, folder: Path) -> None:
-        self.database, self.settings = (
-            Target(folder / "agenteval.db", ""),
-            folder / "agenteval.yaml",
-        )
+        self.database = Target(folder / "agenteval.db", "")
         answers, database = traffic(_CALLS), Database(self.database)
         rows = [rows_of(result, f"{number:032x}") for number, (_, result) in enumerate(answers)]
         assert not any(database.write(rows, may_wait=True))
         database.close()
-        criteria = [
-            f"    - {{name: {name}, objective: {objective}}}\n"
-            for name, objective in OBJECTIVES.items()
-        ]
-        self.settings.write_text("".join(["criteria:\n  default:\n", *criteria]))
         self.runs = [folder / "main.jsonl", folder / "branch.jsonl"]
         for file, drop in zip(self.runs, (False, True), strict=True):
             lines = [
@@ -142,16 +133,23 @@ def words(stored: Stored) -> dict[str, str]:
     dots.
     """
     texts = {}
-    runs = opened_runs([str(file) for file in stored.runs])
-    settings = UiSettings(database_of(stored.database), _PLACE, OBJECTIVES)
-    of_runs = UiSettings(runs.place, _RUNS, can_label=False, runs=runs)
-    for name, path in stored.pages.items():
-        html = _client(of_runs if name == "runs" else settings).get(path).text
+    for name, html in pages_of(stored).items():
         lines = (
             " ".join(line.split()) for line in Structure(html.replace("<", "\n<")).text.splitlines()
         )
         texts[name] = _VERSION.sub("…", "\n".join(filter(None, lines)))
     return texts
+
+
+def pages_of(stored: Stored) -> dict[str, str]:
+    """The pages as HTML."""
+    runs = opened_runs([str(file) for file in stored.runs])
+    settings = UiSettings(database_of(stored.database), _PLACE)
+    of_runs = UiSettings(runs.place, _RUNS, can_label=False, runs=runs)
+    return {
+        name: _client(of_runs if name == "runs" else settings).get(path).text
+        for name, path in stored.pages.items()
+    }
 
 
 def _client(settings: UiSettings) -> TestClient:
@@ -178,7 +176,7 @@ def take(
     for names, places, shown in (
         (
             [name for name in PAGES if name != "runs"],
-            [stored.database.place, "--settings", stored.settings],
+            [stored.database.place],
             _PLACE,
         ),
         (["runs"], stored.runs, _RUNS),

@@ -32,7 +32,7 @@ from agenteval_otel.ui.charts import bar_chart, cost_chart, dollars, line_chart,
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
 from agenteval_otel.ui.conversation import conversation_page, turns_around
 from agenteval_otel.ui.costs import costs_in
-from agenteval_otel.ui.health import Metrics, ago, sections, tiles
+from agenteval_otel.ui.health import Metrics, sections, tiles
 from agenteval_otel.ui.label_files import (
     MAX_BYTES,
     ExportedLabel,
@@ -381,7 +381,7 @@ class Pages:
         now_s = time.time()
         newest = ""
         if self.columns.count:
-            newest = ago(now_s - int(self.columns["evaluated"].max()))
+            newest = views.moment_text(int(self.columns["evaluated"].max()), has_seconds=True)
         return self.render(
             "health.html",
             window=views.Window(),
