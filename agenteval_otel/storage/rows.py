@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from pydantic.alias_generators import to_camel
@@ -28,6 +29,7 @@ LABELS: Final = (
 """What answers are chosen and grouped by, besides tags (``tag.<key>``) and time."""
 _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _MOST_NAMES: Final = 1_000
+_SHARED: Final = 4_096
 _MOST_USD: Final = 1e9  # a cost above it is no cost
 PRICE_UNKNOWN: Final = -1.0
 """The cost of a judge's calls whose price is not known."""
@@ -501,6 +503,10 @@ class ScoreOf(NamedTuple):
     is_baseline: bool = True
 
 
+# A comparison keeps the scores of a million answers, and most of them are equal.
+_shared_score = lru_cache(maxsize=_SHARED, typed=True)(ScoreOf)
+
+
 def scores_of(results: Iterable[ResultRow]) -> tuple[dict[str, ScoreOf], tuple[str, ...]]:
     """Return the score of each criterion, and the criteria whose evaluator broke.
 
@@ -513,7 +519,7 @@ def scores_of(results: Iterable[ResultRow]) -> tuple[dict[str, ScoreOf], tuple[s
             failed.append(row.criterion)
         elif row.status == SCORED:
             version = f"{row.evaluator} {row.evaluator_version or ''}".strip()
-            score = ScoreOf(row.normalized, row.passed, row.weight, version, row.is_baseline)
+            score = _shared_score(row.normalized, row.passed, row.weight, version, row.is_baseline)
             by_name.setdefault(row.criterion, []).append(score)
     scores = {
         name: scores[0] if len(scores) == 1 else _mean(scores) for name, scores in by_name.items()

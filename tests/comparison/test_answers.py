@@ -11,7 +11,13 @@ import pytest
 from agenteval_otel import EvaluationInput
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, SpanReference
-from agenteval_otel.offline.comparison import ComparedSource, Filters, answer_of_result, arms_of
+from agenteval_otel.offline.comparison import (
+    Answer,
+    ComparedSource,
+    Filters,
+    answer_of_result,
+    arms_of,
+)
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from tests.comparison.support import answer_of_record, record
 from tests.storage.samples import aggregated, failed, save, scored, skipped
@@ -52,14 +58,33 @@ def locations(tmp_path: Path) -> list[str]:
     return [str(database), str(file)]
 
 
+def within_a_process(answer: Answer) -> Answer:
+    """Without where it is stored, and without its texts, which are read from there."""
+    return answer._replace(place="", source=None, id="", texts=None)
+
+
+def test_texts_are_read_again_when_they_are_shown(tmp_path: Path) -> None:
+    """A million answers are kept without them. One whose file is written anew or gone has none."""
+    path = tmp_path / "results.jsonl"
+    path.write_text(evaluated("3").model_dump_json(by_alias=True) + "\n")
+    [answer] = ComparedSource(str(path)).answers()
+    assert answer.texts is None
+    assert answer.content == ("Where?", "There.")
+    path.write_text(path.read_text().replace("There.", "Here."))
+    assert answer.content is None
+    path.unlink()
+    assert answer.content is None
+
+
 def test_a_database_and_a_file_give_the_same_answers(locations: list[str]) -> None:
     """Scores, weights, versions, conversation, labels, content, time and what recognises the input,
     whichever way the results were stored.
     """
     own = [answer_of_result(result, "") for result in (evaluated("3"), evaluated("4", hour=1))]
     for location in locations:
-        stored = ComparedSource(location).answers()
-        assert [item._replace(place="") for item in stored] == own
+        stored = list(ComparedSource(location).answers())
+        assert [answer.content for answer in stored] == [answer.content for answer in own]
+        assert [within_a_process(answer) for answer in stored] == list(map(within_a_process, own))
     first = own[0]
     assert first.scores["tone"][:3] == (0.5, True, 4.0)
     assert first.scores["tone"].version == "tone-1 v"

@@ -94,7 +94,7 @@ def test_what_cannot_be_judged_is_counted_and_has_no_score() -> None:
     pairs = sides(
         [("bad", "good"), ("raises", "good"), ("odd", "good"), ("same", "same"), ("bad", "good")]
     )
-    pairs[1][4] = pairs[1][4]._replace(content=None)
+    pairs[1][4] = pairs[1][4]._replace(texts=None, response_hash=None)
 
     def reply(request: JudgeRequest) -> Any:
         if "raises" in request.prompt:
@@ -117,7 +117,7 @@ def test_without_a_pair_nothing_is_asked() -> None:
     with pytest.raises(EvaluationError, match="no pair to judge"):
         judged((a, [item._replace(key="another") for item in b]), prefers_good)
     with pytest.raises(EvaluationError, match="answers stored"):
-        judged((a, [item._replace(content=None) for item in b]), prefers_good)
+        judged((a, [item._replace(texts=None, response_hash=None) for item in b]), prefers_good)
 
 
 def test_texts_stand_as_data_and_are_bounded() -> None:

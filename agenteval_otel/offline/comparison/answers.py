@@ -8,10 +8,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from agenteval_otel.components.database.target import database_at
@@ -33,6 +35,8 @@ from agenteval_otel.storage.rows import (
 
 _TIMES: Final = ("since", "until")
 _SQL: Final = "sql:"
+T = TypeVar("T")
+_SHARED: Final = 4_096
 _ASKED: Final = ("prompt", "message_history", "ground_truth")
 
 
@@ -48,7 +52,9 @@ class Answer(NamedTuple):
         at: When it was evaluated, Unix time.
         labels: Of `LABELS`, and tags as ``tag.<key>``.
         failed: The criteria whose evaluator broke, or gave no usable number.
-        content: Its question and the answer, where they are stored.
+        response_hash: Tells answers to one input apart. None where the answer is not stored.
+        source: Where its texts are read again, by its `id`. None where it is stored nowhere.
+        texts: Its question and the answer, if it has no source.
     """
 
     place: str
@@ -59,23 +65,52 @@ class Answer(NamedTuple):
     labels: Mapping[str, str]
     scores: Mapping[str, ScoreOf]
     failed: tuple[str, ...] = ()
-    content: tuple[str, str] | None = None
+    response_hash: int | None = None
+    source: Place | None = None
+    id: str = ""
+    texts: tuple[str, str] | None = None
     trace_id: str | None = None
 
+    @property
+    def content(self) -> tuple[str, str] | None:
+        """Return its question and the answer, or None where they are not stored. May block.
 
-def answer_of(row: AnswerRow) -> Answer:
-    """Return the answer of a stored row."""
+        A comparison keeps a million answers, and shows the texts of a few. They are None, too, where
+        the place cannot be read any more, or has another answer there.
+        """
+        if self.source is None or self.response_hash is None:
+            return self.texts
+        stored = None
+        with contextlib.suppress(StorageError):
+            stored = self.source.find_evaluations([self.id]).get(self.id)
+        content = None if stored is None else _content_of(row_of(stored, self.place).input)
+        is_the_same = content is not None and hash(content[1]) == self.response_hash
+        return content if is_the_same else None
+
+
+@lru_cache(maxsize=_SHARED)
+def _shared_mapping(items: tuple[tuple[str, T], ...]) -> Mapping[str, T]:
+    """Return one mapping for all answers that have the same: most of a comparison's million have."""
+    return dict(items)
+
+
+def answer_of(row: AnswerRow, source: Place | None = None) -> Answer:
+    """Return the answer of a stored row. It keeps the row's texts only without a `source`."""
     scores, failed = scores_of(row.results)
+    content = _content_of(row.input)
     return Answer(
         row.place,
         _key_of(row),
-        row.unit,
+        None if row.unit is None else sys.intern(row.unit),
         row.trace_id is not None,
         row.at,
-        row.labels,
-        scores,
+        _shared_mapping(tuple(row.labels.items())),
+        _shared_mapping(tuple(scores.items())),
         failed,
-        _content_of(row.input),
+        None if content is None else hash(content[1]),
+        source,
+        row.id,
+        content if source is None else None,
         row.trace_id,
     )
 
@@ -230,7 +265,7 @@ class ComparedSource:
         chosen = self.filters & filters if filters else self.filters
         unreadable = UnreadableRows()
         try:
-            yield from self._place().rows(chosen.query(), unreadable)
+            yield from self._place.rows(chosen.query(), unreadable)
         except StorageError as error:
             raise ConfigurationError(str(error)) from None
         if unreadable.count and not unreadable.has_others:
@@ -238,8 +273,10 @@ class ComparedSource:
 
     def answers(self, filters: Filters | None = None) -> Iterator[Answer]:
         """Yield the answers that match. Raises `ConfigurationError` as `rows` does."""
-        return map(answer_of, self.rows(filters))
+        for row in self.rows(filters):
+            yield answer_of(row, self._place)
 
+    @cached_property
     def _place(self) -> Place:
         if self.location.startswith(_SQL):
             try:

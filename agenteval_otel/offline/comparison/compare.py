@@ -261,17 +261,9 @@ class _Side:
             return score.value
         return None if score.passed is None else float(score.passed)
 
-    def responses(self, key: str) -> set[str | None]:
-        """Return the answers to an input. None stands for those that are not stored."""
-        contents = [self.answers[number].content for number in self.by_key[key]]
-        responses: set[str | None] = set()
-        for content in contents:
-            if content is None:
-                responses.add(None)
-            else:
-                _, response = content
-                responses.add(response)
-        return responses
+    def responses(self, key: str) -> set[int | None]:
+        """Return the hashes of the answers to an input. None stands for those that are not stored."""
+        return {self.answers[number].response_hash for number in self.by_key[key]}
 
     def gathered(self, criteria: Iterable[str]) -> GatheredScores:
         """Return the figures of these criteria by conversation, trace or answer."""
