@@ -163,9 +163,13 @@ def line_chart(
     )
 
 
-def spark_chart(series: Series, *, objective: float | None) -> Chart:
-    """Return a rate, or a mean, over time, without axes."""
-    return _lines(series, _scale_of(series, objective, _HEIGHTS["spark"]), objective)
+def spark_chart(
+    series: Series, *, objective: float | None, versions: Sequence[NewVersion] = ()
+) -> Chart:
+    """Return a rate, or a mean, over time, without axes. `versions` are lines without a name."""
+    marks = [mark._replace(name="") for mark in _marks(series, versions)]
+    drawn = _lines(series, _scale_of(series, objective, _HEIGHTS["spark"]), objective)
+    return drawn._replace(marks=marks)
 
 
 def bar_chart(starts: Sequence[float], shares: Sequence[float]) -> Chart:

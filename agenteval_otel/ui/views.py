@@ -6,7 +6,7 @@ They are of the criteria in a window of time, by agent, model, version, and of t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -42,6 +42,8 @@ DIMENSIONS: Final = (
 )
 VERSIONS: Final = ("service_version", "prompt_version", "evaluator_version")
 """Of these columns the chart of a criterion shows where a new name begins."""
+_RELEASES: Final = ("service_version", "prompt_version")
+"""Of these columns the trends of the overview do."""
 SIDES: Final = DIMENSIONS[:-1]
 """What two sides of a comparison may differ in."""
 _STEPS_S: Final = (
@@ -53,6 +55,7 @@ _STEPS_S: Final = (
 _MOST_POINTS: Final = 60
 _MOST_GROUPS: Final = 12
 _BINS: Final = 20
+_NEVER: Final = np.uint32(2**32 - 1)
 _PER_PAGE: Final = 50
 _LAST_S: Final = 2**32 - 1  # the year 2106: no stored moment is later
 _LONGEST_MOMENT: Final = 40
@@ -178,6 +181,7 @@ class CriterionView(NamedTuple):
 
     Attributes:
         notes: What a reader has to know before the figures.
+        releases: The versions of service and prompt that begin in the window, of all criteria.
     """
 
     name: str
@@ -191,6 +195,7 @@ class CriterionView(NamedTuple):
     objective: float | None
     is_human: bool
     notes: tuple[str, ...] = ()
+    releases: tuple[NewVersion, ...] = ()
 
     @property
     def main(self) -> Figure | None:
@@ -371,12 +376,19 @@ def overview(
     span = span_of(columns, rows, window.by)
     names = columns.names("criterion")
     views = []
-    for value, part in zip(keys, np.split(rows[order], starts[1:]), strict=True):
+    parts = np.split(rows[order], starts[1:])
+    for value, part in zip(keys, parts, strict=True):
         name = names[value // 2]
         is_human = bool(value % 2)
         views.append(_criterion(columns, name, part, objectives, span, is_human=is_human))
+    # Answers have their releases whatever they are scored for: one criterion tells them.
+    most = max(parts, key=len)
+    releases = tuple(new_versions(columns, most, window.by, _RELEASES))
     changes = _corrected(view.change for view in views)
-    views = [view._replace(change=change) for view, change in zip(views, changes, strict=True)]
+    views = [
+        view._replace(change=change, releases=releases)
+        for view, change in zip(views, changes, strict=True)
+    ]
     return sorted(
         views,
         key=lambda view: (
@@ -433,23 +445,28 @@ def groups_of(
     return groups
 
 
-def new_versions(columns: ResultColumns, rows: Rows, by: By) -> list[NewVersion]:
+def new_versions(
+    columns: ResultColumns, rows: Rows, by: By, of: Sequence[str] = VERSIONS
+) -> list[NewVersion]:
     """Return the versions that begin within these rows, oldest first: the newest dozen of them.
 
-    The first version of a column is not new: it was there before.
+    `of` are the columns whose versions count. The first version of a column is not new: it was there
+    before.
     """
-    moments = columns.seconds(rows, by)
-    order = np.argsort(moments, kind="stable")
+    moments = columns[by][rows]
     versions: list[NewVersion] = []
-    for column in VERSIONS:
+    for column in of:
         names = columns.names(column)
-        codes, firsts = np.unique(columns[column][rows][order], return_index=True)
+        if len(names) < 2:
+            continue
+        firsts = np.full(len(names), _NEVER, np.uint32)
+        np.minimum.at(firsts, columns[column][rows], moments)
         begun = [
-            NewVersion(column, names[code], int(moments[order[first]]))
-            for code, first in zip(codes, firsts, strict=True)
-            if names[code]
+            NewVersion(column, name, int(first))
+            for name, first in zip(names, firsts, strict=True)
+            if name and first != _NEVER
         ]
-        begun.sort(key=lambda version: version.moment)
+        begun.sort(key=lambda version: (version.moment, version.name))
         versions += begun[1:]
     versions.sort(key=lambda version: version.moment)
     return versions[-_MOST_GROUPS:]

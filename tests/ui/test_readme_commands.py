@@ -51,6 +51,7 @@ def test_the_demo_and_ui_show_what_the_picture_shows(pictures: Any, tmp_path: Pa
     assert objectives_on(texts[0]) == objectives_on(texts[1])
     assert abs(longest_trend(overview) - longest_trend(pictured["overview"])) <= 3
     assert longest_trend(overview) >= 15
-    for page in (criterion, pictured["criterion"]):
+    for page in (overview, pictured["overview"], criterion, pictured["criterion"]):
+        assert 'class="mark"' in page
         assert "prompt version 2 from" in page
         assert 'class="objective"' in page
