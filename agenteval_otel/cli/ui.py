@@ -138,7 +138,7 @@ def _serve(
 ) -> int:
     from agenteval_otel.ui.access import Access
     from agenteval_otel.ui.app import Pages, application
-    from agenteval_otel.ui.serve import listener, serve
+    from agenteval_otel.ui.serve import index_beside, listener, serve
 
     keeps_comments = database is not None and _configure(database)
     listening = listener(arguments.port)
@@ -152,9 +152,12 @@ def _serve(
             with contextlib.suppress(webbrowser.Error):
                 webbrowser.open(access.address)
 
+    stop_indexing = None if database is None else index_beside(database)
     try:
         serve(application(Pages(settings, columns, access)), listening, on_start)
     finally:
+        if stop_indexing is not None:
+            stop_indexing()
         shutdown()
     return 0
 
@@ -177,7 +180,7 @@ def open_beside(settings: Settings, port: int, exports_to: str) -> tuple[str, Ca
     from agenteval_otel.ui.access import Access
     from agenteval_otel.ui.app import Pages, UiSettings, application
     from agenteval_otel.ui.columns import ResultColumns
-    from agenteval_otel.ui.serve import listener, prepare, serve_beside
+    from agenteval_otel.ui.serve import index_beside, listener, prepare, serve_beside
 
     databases = [part.target for part in settings.storage if isinstance(part, SqlStorageProvider)]
     if not databases:
@@ -197,7 +200,14 @@ def open_beside(settings: Settings, port: int, exports_to: str) -> tuple[str, Ca
         exports_to=exports_to,
     )
     pages = Pages(shown, ResultColumns(place), access)
-    return access.address, serve_beside(application(pages), listening)
+    stop_pages = serve_beside(application(pages), listening)
+    stop_indexing = index_beside(databases[0])
+
+    def stop() -> None:
+        stop_pages()
+        stop_indexing()
+
+    return access.address, stop
 
 
 def _metrics() -> Any:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
-from agenteval_otel.storage.places import Place
+from agenteval_otel.storage.places import FoundAnswers, Place, Tag
+from agenteval_otel.storage.words import WantedWord, places_of, wanted_words
 from agenteval_otel.ui.columns import FAILED, SCORED, SKIPPED, By, ResultColumns, Rows
 from agenteval_otel.ui.notes import LOOKED, looked_rows
 from agenteval_otel.ui.text import brief, shown
@@ -21,11 +22,15 @@ OUTCOMES: Final = ("scored", "pass", "fail", "skipped", "evaluator failed")
 _STATUS: Final = {"scored": SCORED, "skipped": SKIPPED, "evaluator failed": FAILED}
 ORDERS: Final = ("newest", "oldest", "lowest", "highest")
 PER_PAGE: Final = 25
-_LAST_S: Final = 2**32  # the year 2106: no stored moment is later
 _LAST_PAGE: Final = 10**9
 _MOST_DIGITS: Final = 12
 _LONGEST: Final = 160
+_LONGEST_TEXT: Final = 400
+_WORDS_OF_FILTERS: Final = {"text": "words", "looked": "looked at"}
+_SPREAD: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 _WORDS_READ: Final = 1_000
+_SEARCHED_CHARS: Final = 5_000
+_BEFORE_WORD: Final = 50
 _READ_AT_ONCE: Final = 100
 _ID_BYTES: Final = 16
 
@@ -36,8 +41,10 @@ class ListQuery(NamedTuple):
     Attributes:
         names: Of the columns of names, one each: ``criterion``, ``agent`` and so on.
         outcome: One of `OUTCOMES`. Empty: any.
-        since: From this moment on, in seconds since the epoch.
-        until: Before this moment.
+        text: Words that its prompt and answer have, all of them.
+        tag: The name and the value of a tag, as ``name=value``.
+        user: As the id is stored: hashed, unless the settings said otherwise.
+        conversation: Its id.
         low: Normalized scores from this one on, 0 to 1.
         high: Normalized scores below this one. 1 and above include 1.
         looked: One of `LOOKED`. Empty: any.
@@ -48,8 +55,10 @@ class ListQuery(NamedTuple):
     window: Window = Window()
     names: Mapping[str, str] = {}
     outcome: str = ""
-    since: int | None = None
-    until: int | None = None
+    text: str = ""
+    tag: str = ""
+    user: str = ""
+    conversation: str = ""
     low: float | None = None
     high: float | None = None
     looked: str = ""
@@ -71,8 +80,10 @@ class ListQuery(NamedTuple):
             window=window,
             names=names,
             outcome=outcome if outcome in OUTCOMES else "",
-            since=window.since,
-            until=window.until,
+            text=query.get("text", "").strip()[:_LONGEST_TEXT],
+            tag=query.get("tag", "").strip(),
+            user=query.get("user", "").strip(),
+            conversation=query.get("conversation", "").strip(),
             low=_share(query.get("low")),
             high=_share(query.get("high")),
             looked=looked if looked in LOOKED else "",
@@ -88,14 +99,62 @@ class ListQuery(NamedTuple):
         own = {
             **self.names,
             "outcome": self.outcome,
-            "since": self.since,
-            "until": self.until,
+            "text": self.text,
+            "tag": self.tag,
+            "user": self.user,
+            "conversation": self.conversation,
             "low": self.low,
             "high": self.high,
             "looked": self.looked,
             "order": "" if self.order == ORDERS[0] else self.order,
         }
         return {**own, **changes}
+
+    @property
+    def words(self) -> list[WantedWord]:
+        """Return what the text is searched for. It may have no word at all."""
+        return wanted_words(self.text)
+
+    def filters(self) -> list[Filter]:
+        """Return what is chosen, with the order and the page left out."""
+        chosen = {**self.names, "outcome": self.outcome, "text": self.text, "tag": self.tag}
+        chosen |= {"user": self.user, "conversation": self.conversation, "looked": self.looked}
+        filters = [
+            Filter(_WORDS_OF_FILTERS.get(name, name.replace("_", " ")), value, {name: None})
+            for name, value in chosen.items()
+            if value
+        ]
+        if self.low is not None or self.high is not None:
+            high = 1.0 if self.high is None else self.high
+            scores = f"{self.low or 0.0:.2f} to {high:.2f}"
+            filters.append(Filter("score", scores, {"low": None, "high": None}))
+        return filters
+
+
+class Filter(NamedTuple):
+    """One thing by which answers are chosen.
+
+    Attributes:
+        without: What an address changes to do without it.
+    """
+
+    name: str
+    value: str
+    without: Mapping[str, None]
+
+
+class Matching(NamedTuple):
+    """The answers that have the words, the tag, the user and the conversation of a list.
+
+    Attributes:
+        ids: Sets of ids, 16 bytes each. An answer is in all of them.
+        unsearched: How many older answers were not searched for the words.
+        is_cut: More answers have the words: the newest were taken.
+    """
+
+    ids: Sequence[bytes] = ()
+    unsearched: int = 0
+    is_cut: bool = False
 
 
 class ListedAnswer(NamedTuple):
@@ -121,10 +180,35 @@ class ListedAnswer(NamedTuple):
     other: int
 
 
-def find(columns: ResultColumns, wanted: ListQuery, *, present: str | None = None) -> Rows:
+def matching(place: Place, wanted: ListQuery) -> Matching:
+    """Look up in a place what its columns do not have. Blocks."""
+    sets: list[bytes] = []
+    found = FoundAnswers()
+    tag = _tag_in(wanted.tag)
+    words = wanted.words
+    if (wanted.text and not words) or (wanted.tag and tag is None):
+        return Matching([b""])  # no answer has a word that is none
+    if words or tag is not None:
+        found = place.find_texts(words, tag)
+        sets.append(found.ids)
+    if wanted.user:
+        sets.append(place.find_annotated("user_id", wanted.user))
+    if wanted.conversation:
+        sets.append(place.find_annotated("conversation_id", wanted.conversation))
+    return Matching(sets, found.unsearched, found.is_cut)
+
+
+def find(
+    columns: ResultColumns,
+    wanted: ListQuery,
+    matched: Matching | None = None,
+    *,
+    present: str | None = None,
+) -> Rows:
     """Return the first row of each answer that is wanted, in the order that is asked for.
 
-    The answer `present` stays in the list when it is marked as looked at.
+    Without `matched` its place is asked. The answer `present` stays in the list when it is marked
+    as looked at.
     """
     rows = rows_in(columns, wanted.window, wanted.names)
     rows = rows[_is_wanted(columns, rows, wanted)]
@@ -132,9 +216,20 @@ def find(columns: ResultColumns, wanted: ListQuery, *, present: str | None = Non
         rows = looked_rows(columns, rows, wanted.looked, present)
     if not len(rows):
         return np.empty(0, np.int32)
+    if matched is None:
+        matched = matching(columns.place, wanted)
     # Results of an evaluation stand beside each other.
     ids = columns["evaluation_id"][rows].view(np.uint64).reshape(-1, 2)
     begins = np.append(True, (ids[1:] != ids[:-1]).any(axis=1))
+    if matched.ids:
+        is_in = np.ones(np.count_nonzero(begins), np.bool_)
+        for chosen in matched.ids:
+            is_in &= np.isin(_numbers_of(ids[begins]), _numbers_of(_pairs_in(chosen)))
+        kept = is_in[begins.cumsum() - 1]
+        rows = rows[kept]
+        begins = begins[kept]
+        if not len(rows):
+            return np.empty(0, np.int32)
     firsts: Rows = rows[begins]
     moments = columns.seconds(firsts, wanted.window.by)
     if wanted.order == "oldest":
@@ -146,6 +241,20 @@ def find(columns: ResultColumns, wanted: ListQuery, *, present: str | None = Non
         order = np.lexsort((-moments, scores))
     ordered: Rows = firsts[order]
     return ordered
+
+
+def _pairs_in(ids: bytes) -> NDArray[np.uint64]:
+    return np.frombuffer(ids, np.uint64).reshape(-1, 2)
+
+
+def _numbers_of(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return a number for each id, by which sets of them are compared.
+
+    Ids of a database are random in their second half, those of files count up there. Two of a
+    million get the same number once in ten million times.
+    """
+    numbers: NDArray[np.uint64] = pairs[:, 0] * _SPREAD + pairs[:, 1]
+    return numbers
 
 
 def _scores(scores: NDArray[Any], starts: NDArray[Any], order: str) -> NDArray[Any]:
@@ -167,10 +276,6 @@ def _is_wanted(columns: ResultColumns, rows: Rows, wanted: ListQuery) -> NDArray
         kept &= columns["status"][rows] == _STATUS[wanted.outcome]
     elif wanted.outcome:
         kept &= columns["passed"][rows] == (wanted.outcome == "pass")
-    if wanted.since is not None or wanted.until is not None:
-        moments = columns.seconds(rows, wanted.window.by)
-        kept &= moments >= (wanted.since or 0)
-        kept &= moments < (_LAST_S if wanted.until is None else wanted.until)
     if wanted.low is not None or wanted.high is not None:
         scores = columns["normalized"][rows]
         kept &= scores >= (wanted.low or 0.0)
@@ -233,10 +338,15 @@ def moments_of(columns: ResultColumns, rows: Rows, by: By) -> dict[str, int]:
     return {columns.id_of(row): int(columns[by][row]) for row in rows}
 
 
-def listed(place: Place, moments: Mapping[str, int]) -> Iterator[ListedAnswer]:
-    """Yield what the list shows of these answers. Blocks while their texts are read."""
+def listed(
+    place: Place, moments: Mapping[str, int], words: Sequence[WantedWord] = ()
+) -> Iterator[ListedAnswer]:
+    """Yield what the list shows of these answers: parts of their texts that have the words.
+
+    Blocks while the texts are read.
+    """
     for key, evaluation in evaluations_of(place, moments):
-        yield _listed(key, moments[key], evaluation)
+        yield _listed(key, moments[key], evaluation, words)
 
 
 def evaluations_of(
@@ -251,7 +361,9 @@ def evaluations_of(
                 yield key, stored[key]
 
 
-def _listed(key: str, moment: int, evaluation: AggregatedEvaluationResult) -> ListedAnswer:
+def _listed(
+    key: str, moment: int, evaluation: AggregatedEvaluationResult, words: Sequence[WantedWord]
+) -> ListedAnswer:
     passed = 0
     failed = []
     for result in evaluation.results:
@@ -259,7 +371,7 @@ def _listed(key: str, moment: int, evaluation: AggregatedEvaluationResult) -> Li
             passed += 1
         elif result.passed is False:
             failed.append(result.criterion_name)
-    prompt, answer, error = _texts(evaluation)
+    prompt, answer, error = _texts(evaluation, words)
     return ListedAnswer(
         key=key,
         moment=moment,
@@ -287,17 +399,33 @@ def _urgency(result: EvaluationResult) -> int:
     return 2 if result.status == "scored" else 3
 
 
-def _texts(evaluation: AggregatedEvaluationResult) -> tuple[str, str, str]:
+def _texts(
+    evaluation: AggregatedEvaluationResult, words: Sequence[WantedWord]
+) -> tuple[str, str, str]:
     """Return the first words of prompt and answer, and why there is no answer."""
     snapshot = evaluation.input_snapshot
     if snapshot is None:
         return "", "", ""
     answer = snapshot.response_text or snapshot.response
-    return _first_words(snapshot.prompt), _first_words(answer), snapshot.error_type or ""
+    prompt = _first_words(snapshot.prompt, words)
+    return prompt, _first_words(answer, words), snapshot.error_type or ""
 
 
-def _first_words(value: object) -> str:
-    return brief(shown(value, _WORDS_READ).text, _LONGEST)
+def _first_words(value: object, wanted: Sequence[WantedWord]) -> str:
+    """Return the first words, or those around the first wanted word if it is not among them."""
+    text = shown(value, _SEARCHED_CHARS if wanted else _WORDS_READ).text
+    places = places_of(text, wanted) if wanted else []
+    if places and places[0][0] > _LONGEST - _BEFORE_WORD:
+        first = places[0][0]
+        space = text.find(" ", first - _BEFORE_WORD, first)
+        return brief(f"…{text[first if space < 0 else space + 1 :]}", _LONGEST)
+    return brief(text, _LONGEST)
+
+
+def _tag_in(text: str) -> Tag | None:
+    """Return the tag of an address. None if it is none."""
+    name, equals, value = text.partition("=")
+    return (name.strip(), value.strip()) if equals and name.strip() else None
 
 
 def whole_number(text: str | None, *, most: int) -> int | None:

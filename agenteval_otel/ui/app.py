@@ -56,7 +56,7 @@ from agenteval_otel.ui.report import HERE, single_file
 from agenteval_otel.ui.run_tree import messages_of, run_of
 from agenteval_otel.ui.runs import Runs
 from agenteval_otel.ui.scores import all_stand_for, score_text, skips_of, stands_for, took_text
-from agenteval_otel.ui.text import brief, shown, visible
+from agenteval_otel.ui.text import brief, marked, shown, visible
 from agenteval_otel.ui.traces import trace_link
 
 _MAX_FORM: Final = 64 * 1024
@@ -131,6 +131,7 @@ class Pages:
             "shown": shown,
             "visible": visible,
             "brief": brief,
+            "marked": marked,
             "percent": partial(percent, digits=1),
             "moment": views.moment_text,
             "field_text": views.field_text,
@@ -260,7 +261,9 @@ class Pages:
 
     def answers(self, query: Mapping[str, str]) -> str:
         wanted = self._wanted(query)
-        rows = answer_list.find(self.columns, wanted)
+        words = wanted.words
+        matched = answer_list.matching(self.settings.place, wanted)
+        rows = answer_list.find(self.columns, wanted, matched)
         page = answer_list.page_of(rows, wanted.page)
         moments = answer_list.moments_of(self.columns, page, wanted.window.by)
         return self.render(
@@ -271,7 +274,9 @@ class Pages:
             choices=self._choices(),
             count=len(rows),
             pages=answer_list.pages_of(rows),
-            answers=list(answer_list.listed(self.settings.place, moments)),
+            answers=list(answer_list.listed(self.settings.place, moments, words)),
+            words=words,
+            matched=matched,
             looked_at=[] if self.notes is None else self.notes.looked_at(moments),
         )
 

@@ -14,11 +14,12 @@ from agenteval_otel.components.database.target import Target, database_at, is_sq
 from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.read import database_of
-from agenteval_otel.storage.sql_database import add_missing_indices
+from agenteval_otel.storage.sql_database import add_answer_texts, add_missing_indices
 from agenteval_otel.ui.runs import opened_runs
 
 LOOPBACK: Final = "127.0.0.1"
 _STOP_S: Final = 3.0
+_PAUSE_S: Final = 0.05
 
 
 def opened(place: str) -> tuple[Place, Target | None]:
@@ -103,6 +104,28 @@ def serve_beside(app: Callable[..., Any], listening: socket.socket) -> Callable[
 
     def stop() -> None:
         server.should_exit = True
+        thread.join(_STOP_S)
+
+    return stop
+
+
+def index_beside(target: Target) -> Callable[[], None]:
+    """Add stored answers to the index of their words, on a thread that ends when it has all.
+
+    Return a function that stops it.
+    """
+    stopping = threading.Event()
+
+    def add() -> None:
+        # The pause gives writers of the file their turn.
+        while add_answer_texts(target) and not stopping.wait(_PAUSE_S):
+            pass
+
+    thread = threading.Thread(target=add, name="agenteval-index", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        stopping.set()
         thread.join(_STOP_S)
 
     return stop

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
+
+from agenteval_otel.storage.words import WantedWord, places_of
 
 MAX_SHOWN: Final = 20_000
 _INVISIBLE: Final = re.compile(
@@ -70,6 +73,17 @@ def duration_text(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours:,} h {minutes} min"
+
+
+def marked(text: str, wanted: Sequence[WantedWord]) -> list[tuple[str, bool]]:
+    """Return the text in parts, and of each whether it is one of the wanted words."""
+    parts = []
+    end = 0
+    for begin, word_end in places_of(text, wanted):
+        parts += [(text[end:begin], False), (text[begin:word_end], True)]
+        end = word_end
+    parts.append((text[end:], False))
+    return [part for part in parts if part[0]]
 
 
 def _picture(code: int) -> str:

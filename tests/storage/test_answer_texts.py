@@ -100,32 +100,29 @@ def agents(place: Place, ids: bytes) -> list[str]:
     return sorted(stored[key].agent or "" for key in keys)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("refund", ["a"]),
-        ("REFUND café", ["a"]),
-        ("refund thirty", ["a"]),
-        ("refund nothing", []),
-        ("cafe", ["a"]),
-        ("efund", []),
-        ("12", ["b"]),
-        ("1", []),
-        ("退款", ["c"]),
-        ("退", ["c"]),
-        ("款退", []),
-        ("환불", ["c"]),
-        ("😀", ["b"]),
-        ("thirty", ["a", "b", "c", "d"]),
-        ("number", ["d"]),
-        ("deep", ["d"]),
-        ("role", []),
-        ("prompt", []),
-    ],
-)
-def test_answers_are_found_by_words_of_prompt_and_answer(
-    place: Any, text: str, expected: list[str]
-) -> None:
+FINDS = {
+    "refund": ["a"],
+    "REFUND café": ["a"],
+    "refund thirty": ["a"],
+    "refund nothing": [],
+    "cafe": ["a"],
+    "efund": [],
+    "12": ["b"],
+    "1": [],
+    "退款": ["c"],
+    "退": ["c"],
+    "款退": [],
+    "환불": ["c"],
+    "😀": ["b"],
+    "thirty": ["a", "b", "c", "d"],
+    "number": ["d"],
+    "deep": ["d"],
+    "role": [],
+    "prompt": [],
+}
+
+
+def test_answers_are_found_by_words_of_prompt_and_answer(place: Any) -> None:
     """All of them, at any place, in any form of capitals and accents. Names of fields are no words."""
     stored = place(
         answer("Two refunds for the Café?", agent="a"),
@@ -138,20 +135,19 @@ def test_answers_are_found_by_words_of_prompt_and_answer(
         ),
         aggregated(agent="without texts"),
     )
-    assert found(stored, text) == expected
+    assert {text: found(stored, text) for text in FINDS} == FINDS
 
 
-@pytest.mark.parametrize("text", ODD)
-def test_what_a_reader_types_is_no_query_language(place: Any, text: str) -> None:
+def test_what_a_reader_types_is_no_query_language(place: Any) -> None:
     """Nothing of it raises, and nothing but its words counts."""
     stored = place(answer("Return order 7?", agent="a"), answer("other", agent="b"))
-    wanted = wanted_words(text)
-    assert len(wanted) <= 20
-    if wanted:
-        is_of_first = all(
-            word.is_in({"return", "order", "7", "within", "thirty", "days"}) for word in wanted
-        )
-        assert found(stored, text) == ["a"] * is_of_first
+    own = {"return", "order", "7", "within", "thirty", "days"}
+    for text in ODD:
+        wanted = wanted_words(text)
+        assert len(wanted) <= 20
+        if wanted:
+            expected = ["a"] * all(word.is_in(own) for word in wanted)
+            assert found(stored, text) == expected, text[:40]
 
 
 def test_answers_are_found_by_tag_user_and_conversation(place: Any) -> None:

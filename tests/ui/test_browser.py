@@ -435,3 +435,30 @@ def test_a_report_opens_from_disk(serve: Serve, visit: Any, tmp_path: Path) -> N
     page.wait_for_selector(".chart .lines", state="attached")
     assert page.locator("text=helpfulness").count() > 0
     assert requests == [report.as_uri()]
+
+
+def test_answers_are_searched_by_keyboard_and_filters_are_removed(
+    serve: Serve, visit: Any, axe: str, tmp_path: Path
+) -> None:
+    """``/`` leads to the words, Enter searches, a chip removes its filter; on a phone too."""
+    store(tmp_path / "a.db", traffic(60))
+    address = serve(tmp_path / "a.db")
+    page = visit(address, 390, "dark", bypass_csp=True)
+    page.goto(f"{address.split('/?')[0]}/answers?agent=support")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.name") == "text"
+    page.keyboard.type("return 59/")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**text=return*")
+    assert page.locator(".chips a").count() == 3
+    page.get_by_role("link", name="agent support , remove this filter").click()
+    page.wait_for_url(lambda url: "agent=" not in url)
+    assert page.locator("mark").all_inner_texts() == ["return", "59", "59"]
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.evaluate(axe)
+    assert page.evaluate(_RUN_AXE) == []
+    page.get_by_role("searchbox", name="Words").fill("nowhere")
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name="without words").click()
+    page.wait_for_url(lambda url: "text=" not in url)
+    assert page.locator("tbody tr").count() == 25

@@ -1,4 +1,4 @@
-// What is new on the overview, keys of the label page and of an answer, and dragging in a chart. No other script
+// What is new on the overview, keys of the label page, of an answer and of the list, and dragging in a chart. No other script
 // runs on these pages.
 "use strict";
 
@@ -91,7 +91,7 @@ document.addEventListener("keydown", (event) => {
   const element = document.querySelector(`[data-key="${CSS.escape(event.key.toLowerCase())}"]`);
   if (element) {
     event.preventDefault();
-    element.matches("textarea") ? element.focus() : element.click();
+    element.matches("textarea, [type=search]") ? element.focus() : element.click();
   }
 });
 
