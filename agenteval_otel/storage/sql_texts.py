@@ -23,18 +23,19 @@ from agenteval_otel.storage.places import ID_BYTES, FoundAnswers
 from agenteval_otel.storage.words import WantedWord, line_of, words_of_input, words_of_tags
 
 _INDEXED_UNTIL: Final = "agenteval_texts_until"
+_LEAVES: Final = (
+    "CREATE TRIGGER agenteval_texts_{} AFTER {} ON agenteval_evaluations BEGIN"
+    " INSERT INTO agenteval_words (agenteval_words, rowid, words)"
+    " SELECT 'delete', number, words FROM agenteval_texts WHERE evaluation_id = OLD.id;"
+    " DELETE FROM agenteval_texts WHERE evaluation_id = OLD.id; END"
+)
 _SQLITE: Final = (
     "CREATE TABLE agenteval_texts"
     " (number INTEGER PRIMARY KEY, evaluation_id TEXT NOT NULL UNIQUE, words TEXT NOT NULL)",
     "CREATE VIRTUAL TABLE agenteval_words USING fts5(words, content='agenteval_texts',"
     " content_rowid='number', tokenize='ascii', detail=none, columnsize=0)",
-    *(
-        f"CREATE TRIGGER agenteval_texts_{name} AFTER {event} ON agenteval_evaluations BEGIN"
-        " INSERT INTO agenteval_words (agenteval_words, rowid, words)"
-        " SELECT 'delete', number, words FROM agenteval_texts WHERE evaluation_id = OLD.id;"
-        " DELETE FROM agenteval_texts WHERE evaluation_id = OLD.id; END"
-        for name, event in (("deleted", "DELETE"), ("changed", "UPDATE OF details"))
-    ),
+    _LEAVES.format("deleted", "DELETE"),
+    _LEAVES.format("changed", "UPDATE OF details"),
     f"CREATE TABLE {_INDEXED_UNTIL} (id TEXT NOT NULL)",
 )
 _POSTGRESQL: Final = (

@@ -119,11 +119,11 @@ class ListQuery(NamedTuple):
         """Return what is chosen, with the order and the page left out."""
         chosen = {**self.names, "outcome": self.outcome, "text": self.text, "tag": self.tag}
         chosen |= {"user": self.user, "conversation": self.conversation, "looked": self.looked}
-        filters = [
-            Filter(_WORDS_OF_FILTERS.get(name, name.replace("_", " ")), value, {name: None})
-            for name, value in chosen.items()
-            if value
-        ]
+        filters = []
+        for name, value in chosen.items():
+            if value:
+                words = _WORDS_OF_FILTERS.get(name, name.replace("_", " "))
+                filters.append(Filter(words, value, {name: None}))
         if self.low is not None or self.high is not None:
             high = 1.0 if self.high is None else self.high
             scores = f"{self.low or 0.0:.2f} to {high:.2f}"

@@ -1,5 +1,5 @@
-// What is new on the overview, keys of the label page, of an answer and of the list, and dragging in a chart. No other script
-// runs on these pages.
+// What is new on the overview, keys of the label page, of an answer and of the list, and dragging in a chart. No
+// other script runs on these pages.
 "use strict";
 
 const EVERY_MS = 2000;
