@@ -157,6 +157,14 @@ def test_an_answer_keeps_its_place_in_what_was_searched(client: TestClient) -> N
     assert "2 of 3" in client.get(address).text
 
 
+def test_an_answer_leads_to_others_of_its_user_conversation_and_tag(client: TestClient) -> None:
+    page = client.get("/answers?text=refund&order=oldest").text
+    address = re.findall(r'href="(/answer/[^"]+)"', page)[0].replace("&amp;", "&")
+    facts = client.get(address).text.partition("<h2>Facts</h2>")[2]
+    links = [link.replace("&amp;", "&") for link in re.findall(r'href="(/answers[^"]+)"', facts)]
+    assert [orders(client.get(link).text) for link in links] == [[2, 0], [3, 0], [3, 0]]
+
+
 def test_what_was_not_searched_is_said(tmp_path: Path) -> None:
     """A database that takes no index: of 2,001 answers the newest 2,000 are searched."""
     place = store(
