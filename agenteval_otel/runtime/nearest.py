@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-_ALSO_CALLED: Final[dict[str, tuple[str, ...]]] = {
+_FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "answer": ("response",),
     "answerrelevancy": ("relevance",),
     "checks": ("evaluators",),
@@ -43,7 +43,28 @@ _ALSO_CALLED: Final[dict[str, tuple[str, ...]]] = {
     "values": ("substrings",),
     "words": ("substrings", "expected_keywords"),
 }
-"""What a word that users try may stand for here. The first that is known counts."""
+"""What a name that users try may stand for here. The first that is known counts."""
+_COMMANDS: Final[dict[str, tuple[str, ...]]] = {
+    "dashboard": ("ui",),
+    "lint": ("check",),
+    "run": ("evaluate",),
+    "score": ("evaluate",),
+    "sidecar": ("serve",),
+    "test": ("evaluate",),
+    "validate": ("check",),
+    "view": ("ui",),
+    "web": ("ui",),
+    "__config": ("__settings",),
+    "__evaluators": ("__settings",),
+    "__format": ("__report",),
+    "__judge": ("__settings",),
+    "__metrics": ("__settings",),
+    "__model": ("__settings",),
+    "__out": ("__output",),
+    "__storage": ("__results",),
+    "__threshold": ("__fail_under",),
+}
+"""The same for commands and their options, as `nearest` spells them."""
 
 
 def nearest(name: object, known: Iterable[str], *, cutoff: float = 0.7) -> str | None:
@@ -52,7 +73,7 @@ def nearest(name: object, known: Iterable[str], *, cutoff: float = 0.7) -> str |
 
     by_form = {choice.lower().replace("-", "_"): choice for choice in known}
     spelled = str(name)[:64].lower().replace("-", "_")
-    for meant in _ALSO_CALLED.get(spelled, ()):
+    for meant in (*_FIELDS.get(spelled, ()), *_COMMANDS.get(spelled, ())):
         if meant in by_form:
             return by_form[meant]
     matches = get_close_matches(spelled, by_form, n=1, cutoff=cutoff)

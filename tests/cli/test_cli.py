@@ -65,6 +65,10 @@ def test_version_and_help_import_no_command() -> None:
         ("--versio", "'--version'"),
         ("check a.yaml --profil ci", "'--profile'"),
         ("evaluate a.jsonl --fail-uder=1", "'--fail-under'"),
+        ("evaluate a.jsonl --evaluators LLMJudge", "'--settings'"),
+        ("evaluate a.jsonl --storage a.db", "'--results'"),
+        ("run a.jsonl", "'evaluate'"),
+        ("dashboard", "'ui'"),
     ],
 )
 def test_nothing_is_abbreviated(arguments: str, meant: str, cli: CommandLine) -> None:
