@@ -165,12 +165,10 @@ def _tune_interpreter() -> None:
 
     Nothing in this process has to respond within milliseconds.
 
-    The garbage collector runs rarely and skips what was imported: spans that wait for their trace
-    are not garbage. Busy threads switch a quarter as often as by default, because the CPU caches
-    are cold after each switch.
+    The garbage collector skips what was imported at the start, too. Busy threads switch a quarter
+    as often as by default, because the CPU caches are cold after each switch.
     """
     gc.freeze()
-    gc.set_threshold(50_000, 10, 100)
     sys.setswitchinterval(_SWITCH_S)
 
 
