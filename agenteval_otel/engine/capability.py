@@ -17,7 +17,7 @@ from agenteval_otel.components.loading import import_function, load_each
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.response import EvaluatedResponse
 from agenteval_otel.engine.run import RunOutcome
-from agenteval_otel.engine.signals import Signal
+from agenteval_otel.engine.signals import Signal, StateChange
 from agenteval_otel.engine.task import AnswerSampling, Subject, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators.base import Schedule
@@ -58,6 +58,7 @@ class Host(NamedTuple):
         key: The key of sampling, which makes numbers and marks of ids.
         sampling_of: Returns how an answer was sampled. Call it once for each answer.
         settings_of: Returns the settings of the handler that apply to an agent, by its name.
+        announce: Passes a change on to every capability that hears of changes. Any thread.
     """
 
     submit: Callable[[Task, int], bool]
@@ -67,6 +68,7 @@ class Host(NamedTuple):
     key: SamplingKey
     sampling_of: Callable[[Task], AnswerSampling]
     settings_of: Callable[[str], HandlerSettings]
+    announce: Callable[[StateChange], None]
 
 
 class Capability:
@@ -142,6 +144,12 @@ class Capability:
         come. Any thread.
         """
         return None
+
+    def on_change(self, change: StateChange) -> None:
+        """Take note that something which another capability watches is bad, or well again.
+
+        Any thread. Must not block.
+        """
 
     def expire(self) -> None:
         """Give up what has waited for too long.
@@ -257,6 +265,7 @@ class Capabilities:
         self._after_list = self._hooks("after_list")
         self._on_results = self._hooks("on_results")
         self._on_response = self._hooks("on_response")
+        self._on_change = self._hooks("on_change")
 
     def _hooks(self, name: str) -> tuple[Callable[..., Any], ...]:
         """Return the hook of each member that overrides it.
@@ -379,6 +388,14 @@ class Capabilities:
             if became is not None:
                 return became
         return None
+
+    def on_change(self, change: StateChange) -> None:
+        """Tell all of a change. Raises nothing."""
+        for on_change in self._on_change:
+            try:
+                on_change(change)
+            except Exception as error:
+                self._count(on_change, error)
 
     def expire(self) -> None:
         """Have all give up what has waited for too long."""

@@ -14,12 +14,13 @@ from agenteval_otel.config import default_pipeline
 from agenteval_otel.engine.capability import Capability, Evaluated, Host
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.engine.signals import StateChange
 from agenteval_otel.engine.task import Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Repetition, ResponseHealth
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.models.value import copy_with
-from agenteval_otel.sampling import ConversationSampler
+from agenteval_otel.sampling import ConversationSampler, RatioSampler
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.testing import RecordedTelemetry
 from tests.pipelines import pipeline_with
@@ -276,3 +277,36 @@ def test_a_hook_that_returns_nothing_changes_nothing(
     assert len(telemetry.events()) == 1
     assert pipeline.accounting.outcomes()["evaluated"] == 1
     assert pipeline.accounting.failures["forgetful"] == 1
+
+
+class Hearing(Capability):
+    """Keeps the changes that it hears of, and breaks after each."""
+
+    def __init__(self) -> None:
+        self.changes: list[StateChange] = []
+
+    def on_change(self, change: StateChange) -> None:
+        self.changes.append(change)
+        raise RuntimeError("it broke")
+
+
+def test_a_change_reaches_every_capability(telemetry: RecordedTelemetry) -> None:
+    """What announces it knows none of them, and one that breaks costs itself."""
+    heard = [Hearing(), Hearing()]
+    hosts: list[Host] = []
+
+    def keep(host: Host) -> Capability:
+        hosts.append(host)
+        return Capability()
+
+    makers = [keep, *(lambda _, hearing=hearing: hearing for hearing in heard)]
+    pipeline = pipeline_with(
+        sampler=RatioSampler(),
+        evaluators=(ResponseHealth(),),
+        storage=(telemetry.storage(),),
+        capabilities=makers,
+    )
+    change = StateChange("judge", "kind", None, is_bad=True, at_ns=1)
+    hosts[0].announce(change)
+    assert [hearing.changes for hearing in heard] == [[change], [change]]
+    assert pipeline.accounting.failures == {"capability": 2}

@@ -51,6 +51,7 @@ from agenteval_otel.engine.pipeline.exit import (
 from agenteval_otel.engine.pipeline.pool import PoolDispatcher
 from agenteval_otel.engine.pipeline.unsampled import UnsampledCalls
 from agenteval_otel.engine.sampled import SamplingRecord
+from agenteval_otel.engine.signals import StateChange
 from agenteval_otel.engine.task import AnswerSampling, Follower, Origin, Queued, Task
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.evaluators import Evaluator
@@ -156,6 +157,7 @@ class Pipeline:
             self.sampled.key,
             self._sampling_of,
             self.settings_of,
+            self._announce,
         )
         self.capabilities = Capabilities((make(host) for make in capabilities), self.broken)
         self.answers = _Answers(self.accounting)
@@ -432,6 +434,9 @@ class Pipeline:
             for name, value in source.state().items():
                 state[name] += value
         return state
+
+    def _announce(self, change: StateChange) -> None:
+        self.capabilities.on_change(change)
 
     def _sampling_of(self, task: Task) -> AnswerSampling:
         """Return how a task was sampled. It is worked out once: that counts the calls of its trace."""

@@ -26,6 +26,7 @@ from agenteval_otel.engine.capabilities.judge_health.scores import Counts, Score
 from agenteval_otel.engine.capabilities.judge_health.settings import JudgeHealthSettings
 from agenteval_otel.engine.capability import Capability, Evaluated, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
+from agenteval_otel.engine.signals import StateChange
 from agenteval_otel.errors import ConfigurationError, EvaluationError, EvaluationSkipped
 from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.base import find_criterion, result_of
@@ -75,7 +76,9 @@ class JudgeHealth(Capability):
     @classmethod
     def made_by(cls, settings: JudgeHealthSettings) -> MakeCapability:
         """Return what makes it for a pipeline."""
-        return lambda host: cls(settings, host.redaction, host.broken, key=host.key)
+        return lambda host: cls(
+            settings, host.redaction, host.broken, key=host.key, announce=host.announce
+        )
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class JudgeHealth(Capability):
         key: SamplingKey = PROCESS_KEY,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = RANDOM.random,
+        announce: Callable[[StateChange], None] | None = None,
     ) -> None:
         self.settings = settings or JudgeHealthSettings()
         self._key = key
@@ -94,6 +98,7 @@ class JudgeHealth(Capability):
         self._broken = broken
         self._clock = clock
         self._draw = draw
+        self._announce = announce
         self.canaries: Sequence[Canary] = (
             () if settings.canaries is None else read_canaries(settings.canaries)
         )
@@ -401,6 +406,8 @@ class JudgeHealth(Capability):
             check=change.check,
             value=round(change.value, 3),
         )
+        if self._announce is not None:
+            self._announce(_state_change(judged, change))
 
     # --- on the thread of its own
     # ------------------------------------------------------------------------------------
@@ -575,6 +582,17 @@ class JudgeHealth(Capability):
 
     def changes_by_model(self) -> dict[Labels, float]:
         return {((names.JUDGE_MODEL, model),): count for model, count in list(self.changes.items())}
+
+
+def _state_change(judged: JudgedCriterion, change: Change) -> StateChange:
+    """Return the change of one check as that of the judge: it is well if no check distrusts it."""
+    facts: dict[str, str | float] = {
+        "judge": judged.model,
+        "check": change.check,
+        "value": round(change.value, 3),
+    }
+    is_bad = change.distrusts or not judged.is_trusted
+    return StateChange("judge", judged.criterion, None, is_bad, time.time_ns(), facts)
 
 
 def _chosen(

@@ -25,6 +25,7 @@ from agenteval_otel.engine.objectives.track import (
     ObjectiveVerdict,
     Tracks,
 )
+from agenteval_otel.engine.signals import StateChange
 from agenteval_otel.models import EvaluationResult
 from agenteval_otel.models.scoring.probability import least_probability_of
 from agenteval_otel.runtime.fork import reset_in_child
@@ -64,16 +65,21 @@ class Objectives(Capability):
     @classmethod
     def made_by(cls, settings: ObjectiveSettings) -> MakeCapability:
         """Return what makes it for a pipeline."""
-        return lambda host: cls(settings, host.broken, host.accounting.names.agents)
+        return lambda host: cls(
+            settings, host.broken, host.accounting.names.agents, announce=host.announce
+        )
 
     def __init__(
         self,
         settings: ObjectiveSettings | None,
         broken: Callable[[str, BaseException], None],
         agents: NameTable | None = None,
+        *,
+        announce: Callable[[StateChange], None] | None = None,
     ) -> None:
         self.settings = settings or ObjectiveSettings()
         self._broken = broken
+        self._announce = announce
         self.tracks = Tracks(self.settings.breach, agents)
         # tracks of objectives that these settings have
         self._current: set[tuple[str | None, str, Objective]] = set()
@@ -237,6 +243,17 @@ class Objectives(Capability):
         function = self.settings.on_breach if breached else self.settings.on_recovery
         if function is not None:
             self._callbacks.submit(function, crossing)
+        if self._announce is not None:
+            self._announce(
+                StateChange(
+                    "objective",
+                    crossing.criterion,
+                    crossing.agent,
+                    is_bad=breached,
+                    at_ns=crossing.at_ns,
+                    crossing=crossing,
+                )
+            )
         if emitter is not None:
             event = EVENT_BREACHED if breached else EVENT_RECOVERED
             emitter.emit_event(
