@@ -165,6 +165,11 @@ class BatchDelivery:
             # Not a wait on another thread: at the interpreter's exit there is no executor.
             while self._queue.size_bytes and time.monotonic() < deadline:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_AGAIN_S)
+        self.end()
+
+    def end(self) -> None:
+        """Take nothing more, and give up what waits. Returns at once. The thread ends."""
+        self._closed = True
         self._give_up_all("not sent before the end")
         self._worker.close(0.0)
 

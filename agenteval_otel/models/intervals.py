@@ -184,15 +184,24 @@ class WeightedSums:
 class UnitSums(WeightedSums):
     """Running sums of scores in [0, 1] by unit.
 
-    Two numbers are kept for each unit, of at most 2,000. Of more, a half is kept, then a quarter,
+    Two numbers are kept for each unit, of at most `most_units`. Of more, a half is kept, then a quarter,
     and so on, chosen by a hash of their names: whole units, however far apart their scores come.
     They stand for the others by their weight.
     """
 
-    __slots__ = ("_alone", "_alone_squares", "_kept", "_mask", "_named_weight", "_preferred")
+    __slots__ = (
+        "_alone",
+        "_alone_squares",
+        "_kept",
+        "_mask",
+        "_most_units",
+        "_named_weight",
+        "_preferred",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, *, most_units: int = _MOST_UNITS) -> None:
         super().__init__()
+        self._most_units = most_units
         self._preferred = 0
         self._alone = 0
         # of those without a unit: w^2, w^2 score, w^2 score^2
@@ -235,7 +244,7 @@ class UnitSums(WeightedSums):
             return
         w, y = self._kept.get(unit, (0.0, 0.0))
         self._kept[unit] = (w + weight, y + scored)
-        if len(self._kept) > _MOST_UNITS:
+        if len(self._kept) > self._most_units:
             self._keep_half()
 
     def mean(self) -> UnitMean | None:

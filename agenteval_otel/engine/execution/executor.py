@@ -82,6 +82,11 @@ class Executor:
             self._states[key] = known
         return known[0]
 
+    def is_quarantined(self, evaluator: Evaluator) -> bool:
+        """Tell whether an evaluator is not run any more. Any thread."""
+        known = self._states.get(id(evaluator))
+        return known is not None and known[0].quarantine() is not None
+
     def start(
         self,
         evaluator: Evaluator,
