@@ -28,6 +28,7 @@ from agenteval_otel.config import AgentSettings, Criterion, Settings
 from agenteval_otel.config.schema import json_schema, summary_of, writable_fields, writable_types
 from agenteval_otel.embedders import Embedder
 from agenteval_otel.engine.aggregation import Aggregation
+from agenteval_otel.engine.capabilities.notify import MessagePlace
 from agenteval_otel.engine.load_shedding import LoadSheddingSettings
 from agenteval_otel.engine.pipeline import Dispatcher
 from agenteval_otel.evaluators import CriterionEvaluator, Evaluator, LLMJudge, RuleCheck
@@ -234,6 +235,10 @@ SETTINGS_PAGES = (
     SettingsPage(
         "breach", "Objectives", "`breach`", "When a criterion of an agent counts as below its objective.",
         ("thresholds.md",), (Section("", "BreachSettings"),),
+    ),
+    SettingsPage(
+        "notify", "Messages", "`notify[]`", "Where messages go when something gets worse, and once a week.",
+        ("notify.md",), (Section("", MessagePlace, "place"),),
     ),
     SettingsPage(
         "conversations", "Conversations", "`conversations`",

@@ -47,6 +47,11 @@ def capabilities_of(
     is_awaited = settings.ground_truth_window_s or any(windows.values())
     if is_awaited and events is None:  # else the sidecar waits
         makers.append(PendingAnswers.made_by(settings.ground_truth_window_s, windows))
+    if own.notify:
+        # with the queues of messages, which few hosts need
+        from agenteval_otel.engine.capabilities.notify.notifier import Notifier
+
+        makers.append(Notifier.made_by(own.notify))
     return [*makers, *settings.capabilities]
 
 

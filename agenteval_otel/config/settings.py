@@ -36,6 +36,7 @@ from agenteval_otel.engine.agent_settings import (
 )
 from agenteval_otel.engine.aggregation import Aggregation, WeightedMean
 from agenteval_otel.engine.capabilities.judge_health import JudgeHealthSettings
+from agenteval_otel.engine.capabilities.notify import MessagePlace, load_places
 from agenteval_otel.engine.capabilities.off_peak.window import OffPeakSettings
 from agenteval_otel.engine.capability import MakeCapability, load_capabilities
 from agenteval_otel.engine.handler import check_escalation
@@ -126,6 +127,7 @@ _LOADERS: dict[str, Callable[[Any], Any]] = {
     "dispatcher": partial(resolve, Dispatcher, path="dispatcher"),
     "ground_truth": load_store,
     "metric_dimensions": load_dimensions,
+    "notify": load_places,
     "on_breach": partial(load_callback, path="on_breach"),
     "on_recovery": partial(load_callback, path="on_recovery"),
     "redactors": partial(load_redactors, path="redactors"),
@@ -142,6 +144,7 @@ _OF_EVALUATION: Final = (
     "ground_truth",
     "breach",
     "judge_health",
+    "notify",
     "on_breach",
     "on_recovery",
 )
@@ -260,6 +263,8 @@ class Settings(SharedFields):
             spread of scores.
         off_peak: When evaluators with ``schedule: off_peak`` run, and where answers wait until
             then.
+        notify: Where messages go when an objective is breached or met again, when a judge or an
+            evaluator is not used any more, and once a week.
         capabilities: What else hears of every answer that is evaluated here: classes of yours or of
             other packages, by the name of their entry point or as ``module:class``.
         sidecar: Where `agenteval-otel serve` listens, and how much it keeps.
@@ -307,6 +312,7 @@ class Settings(SharedFields):
     calibration: str | None = None
     judge_health: JudgeHealthSettings = Field(default_factory=JudgeHealthSettings)
     off_peak: OffPeakSettings | None = None
+    notify: tuple[SerializeAsAny[MessagePlace], ...] = ()
     capabilities: tuple[_Maker, ...] = ()
     sidecar: SidecarSettings = Field(default_factory=SidecarSettings)
     benchmarks: dict[str, BenchmarkSettings] = Field(default_factory=dict)

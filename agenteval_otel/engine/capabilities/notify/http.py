@@ -1,0 +1,99 @@
+"""Places behind HTTP: their address, and one request whose answer is not believed too easily."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Self
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr, model_validator
+
+from agenteval_otel.components.explained import ComponentError
+from agenteval_otel.components.http_client.client import client_for, load_clients, quietly
+from agenteval_otel.components.http_client.replies import Reply, error_of
+from agenteval_otel.engine.capabilities.notify.place import UNANSWERED, MessagePlace
+from agenteval_otel.errors import ConfigurationError, ModelError
+
+_MAX_ANSWER_BYTES: Final = 65_536
+_NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout"})
+"""Errors of the client before a byte of the request has left."""
+
+
+class HttpPlace(MessagePlace):
+    """Posts messages to an address, which is a secret. No redirect is followed.
+
+    Attributes:
+        url: The address, best as a variable: ``${SLACK_WEBHOOK_URL}``. Never shown or logged.
+    """
+
+    url: SecretStr
+
+    @property
+    def label(self) -> str:
+        """Return its type, and the host that it posts to."""
+        return f"{self.type} at {urlsplit(self.url.get_secret_value()).hostname}"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_one_text(cls, data: object) -> Any:
+        url = data.get("url", "") if isinstance(data, Mapping) else ""
+        if not isinstance(url, str | SecretStr):
+            # an error of a field would show its value
+            raise ComponentError(ConfigurationError("expected a text", path="url"), of_model=True)
+        return data
+
+    @model_validator(mode="after")
+    def _has_an_address_to_post_to(self) -> Self:
+        if not _is_address(self.url.get_secret_value()):
+            wrong = "expected an address such as https://host/path, without a user"
+            # an error of a field would show its value
+            raise ComponentError(ConfigurationError(wrong, path="url"), of_model=True)
+        return self
+
+    async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+        """Post JSON, and return what was answered with a status of success.
+
+        Raises:
+            DeliveryError: There was no such answer.
+        """
+        load_clients(("httpx2",))
+        sent = {"content-type": "application/json", **(headers or {})}
+        try:
+            with quietly():
+                async with client_for("", max_bytes=_MAX_ANSWER_BYTES) as client:
+                    address = self.url.get_secret_value()
+                    response = await client.post(address, content=body, headers=sent)
+        except TimeoutError:
+            raise
+        except ModelError as error:
+            raise self.failure(str(error), error.error_type) from None
+        except Exception as error:
+            name = type(error).__name__
+            error_type = "connection_error" if name in _NOT_SENT else UNANSWERED
+            raise self.failure(f"no answer ({name})", error_type, retryable=True) from None
+        self._check(Reply(response.status_code, response.headers, response.content))
+        return bytes(response.content)
+
+    def _check(self, reply: Reply) -> None:
+        if 200 <= reply.status < 300:
+            return
+        if 300 <= reply.status < 400:
+            raise self.failure(f"answered with status {reply.status}, a redirect", "redirect")
+        error = error_of(reply, (), "")
+        raise self.failure(
+            f"answered with status {reply.status}",
+            error.error_type,
+            retryable=error.retryable,
+            retry_after_s=error.retry_after_s,
+        )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        has_host = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        return False
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    has_user = parts.username is not None or parts.password is not None
+    return bool(has_host) and is_plain and not has_user and not parts.fragment

@@ -1,0 +1,54 @@
+"""Messages to a channel of Slack, by an incoming webhook."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any, Final
+
+from agenteval_otel.engine.capabilities.notify.http import HttpPlace
+from agenteval_otel.engine.capabilities.notify.notices import Bulletin
+
+_SECTION_CHARS: Final = 2_900  # Slack takes 3,000
+
+
+class SlackPlace(HttpPlace, type="slack"):
+    """Sends messages to a channel of Slack, or of a chat that takes Slack's messages.
+
+    Its `url` is an incoming webhook. An answer other than ``ok`` counts as not taken. Names become
+    neither links nor mentions.
+    """
+
+    async def deliver(self, bulletin: Bulletin) -> None:
+        """Post the bulletin, a block for each notice."""
+        blocks: list[dict[str, Any]] = []
+        for notice in bulletin.shown:
+            # cut first: no half of an escape is left
+            text = escaped(notice.text[:_SECTION_CHARS])[:_SECTION_CHARS]
+            if notice.url:
+                text += f"\n<{escaped(notice.url)}|Answers>"
+            blocks.append(_block("section", text))
+        blocks.append(_block("context", escaped(bulletin.footer)))
+        message = {
+            "text": escaped(bulletin.title),
+            "blocks": blocks,
+            "unfurl_links": False,
+            "unfurl_media": False,
+            "link_names": False,
+        }
+        answer = await self.post(json.dumps(message).encode())
+        if answer.strip() != b"ok":
+            raise self.failure("answered without the ok of Slack", "malformed_answer")
+
+
+def escaped(text: str) -> str:
+    """Return text for Slack's markup: it gives a meaning to the same three characters as HTML."""
+    return html.escape(text, quote=False)
+
+
+def _block(kind: str, text: str) -> dict[str, Any]:
+    # `verbatim`: Slack makes neither links nor mentions of what looks like them
+    element = {"type": "mrkdwn", "text": text, "verbatim": True}
+    if kind == "context":
+        return {"type": kind, "elements": [element]}
+    return {"type": kind, "text": element}
