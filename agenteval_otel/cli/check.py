@@ -85,6 +85,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="also tell how many answers of a running process were not understood or were judged as "
         "JSON, by its counts as for `explain --from` (a file, `-`, or the address of a page with metrics)",
     )
+    parser.add_argument(
+        "--send-test",
+        action="store_true",
+        help="send one test message to every place of `notify`. Exit code 1 if one does not take it",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -96,6 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
             "expected FILE: AGENTEVAL_SETTINGS names no settings file, and there is no "
             f"{_DEFAULT_FILE} in this folder. `agenteval-otel init` writes one"
         )
+    if arguments.send_test:  # it may be an outsider's, with an address that gets our variables
+        wrong = f"expected FILE: name {_DEFAULT_FILE} if its places are yours"
+        raise ConfigurationError(wrong, path="--send-test")
     with leaving_out_current_folder():
         return _check(_DEFAULT_FILE, arguments, is_named=False)
 
@@ -122,7 +130,24 @@ def _check(file: str, arguments: argparse.Namespace, *, is_named: bool = True) -
     if arguments.source is not None:
         for line in _understood(counts_from(arguments.source)):
             print(printable(line))
-    return 0
+    return _send_tests(loaded) if arguments.send_test else 0
+
+
+def _send_tests(loaded: Loaded) -> int:
+    """Send a test message to every place, print what became of each, and return the exit code."""
+    places = loaded.settings.notify
+    if not places:
+        raise ConfigurationError("expected places for messages in `notify`", path="--send-test")
+    print("\nTest messages:")
+    exit_code = 0
+    for number, place in enumerate(places):
+        problem = place.send_test()
+        outcome = f"{place.label}: taken"
+        if problem is not None:
+            outcome = f"NOT TAKEN: {problem}"
+            exit_code = 1
+        print(printable(hide(f"  notify[{number}] {outcome}", loaded.secrets)), flush=True)
+    return exit_code
 
 
 def _understood(counts: Counts) -> Iterator[str]:
@@ -183,6 +208,9 @@ def _report(loaded: Loaded, monitoring: str) -> Iterator[str]:
     stored = [_describe_storage(part) for part in settings.storage if not _emits(part)]
     if stored:
         yield from ("Results are stored in:", *(f"  {words}" for words in stored))
+    if settings.notify:
+        yield "Messages go to:"
+        yield from (f"  {place.in_words}" for place in settings.notify)
     redactors = ", ".join(map(_describe, settings.redactors))
     yield f"Redaction of what leaves the process: {redactors or 'none'}"
     if settings.evaluate_in == "sidecar":

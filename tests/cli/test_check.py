@@ -6,6 +6,8 @@ import pytest
 
 from tests.cli.conftest import CommandLine
 from tests.cli.test_explain import NOT_UNDERSTOOD_PAGE
+from tests.notify.support import mail_server
+from tests.storage.receiver import Answer, receiving
 
 VALID = """\
     criteria:
@@ -303,3 +305,61 @@ def test_a_file_that_nobody_named_runs_no_module_of_its_folder(cli: CommandLine)
     assert not (cli.folder / "was_run").exists()
     assert "agenteval.yaml is valid" in cli("check", "agenteval.yaml")
     assert (cli.folder / "was_run").exists()
+
+
+PLACES = """\
+    notify:
+      - {type: slack, url: "${SLACK}", pages_url: "http://localhost:8629"}
+      - {type: webhook, url: "${HOOK}", secret: "${TOKEN}", about: [judge]}
+      - {type: smtp, host: 127.0.0.1, port: "${PORT}", tls: none, sender: a@example.com, to: [b@example.com]}
+    """
+
+
+def test_a_test_message_goes_to_every_place(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line each says whether it was taken. If one was not, the exit code is 1."""
+    with (
+        receiving(Answer(body="ok")) as slack,
+        receiving(Answer(500)) as hook,
+        mail_server() as mail,
+    ):
+        monkeypatch.setenv("SLACK", f"{slack.url}/slack-secret-7")
+        monkeypatch.setenv("HOOK", f"{hook.url}/hook-secret-7")
+        monkeypatch.setenv("PORT", str(mail.port))
+        file = cli.settings(PLACES)
+        out = cli("check --send-test", file, code=1)
+        for line in (
+            "Messages go to:",
+            "  webhook at 127.0.0.1: judge, no weekly summary",
+            "  notify[0] slack at 127.0.0.1: taken",
+            "  notify[1] NOT TAKEN: webhook at 127.0.0.1: answered with status 500",
+            "  notify[2] smtp at 127.0.0.1: taken",
+        ):
+            assert line in out, out
+        assert "secret-7" not in out + cli.err
+        monkeypatch.setenv("HOOK", f"{slack.url}/hook-secret-7")
+        assert "NOT TAKEN" not in cli("check --send-test", file)
+        cli("check", file)
+        assert [request.path for request in slack.requests] == [
+            "/slack-secret-7",
+            "/slack-secret-7",
+            "/hook-secret-7",
+        ]
+    assert [sent["Subject"] for sent in mail.mails] == ["[agenteval] test message"] * 2
+
+
+def test_a_file_that_is_not_named_sends_nothing(cli: CommandLine) -> None:
+    """An outsider's may have an address that gets our variables."""
+    with receiving(Answer(body="ok")) as receiver:
+        cli.file("agenteval.yaml", f"notify: [{{type: slack, url: '{receiver.url}/${{HOME}}'}}]")
+        cli("check --send-test", code=2)
+        assert "expected FILE: name agenteval.yaml if its places are yours" in cli.err
+        cli("check")
+    assert receiver.requests == []
+
+
+def test_a_test_message_needs_a_place(cli: CommandLine) -> None:
+    """Without one it is a wrong use."""
+    cli("check --send-test", cli.settings("sample_rate: 1"), code=2)
+    assert "expected places for messages in `notify`" in cli.err
