@@ -290,14 +290,14 @@ def test_fifty_answers_are_labelled_with_keys(serve: Serve, visit: Any, tmp_path
     page = visit(address)
     page.goto(f"{address.split('/?')[0]}/label?criterion=helpfulness")
     page.keyboard.press("s")
-    page.wait_for_url("**skip=1")
+    page.wait_for_url("**after=*")
     page.keyboard.press("c")
     page.keyboard.type("pf is text here")
     page.keyboard.press("Escape")
     for number in range(50):
         with page.expect_navigation():
             page.keyboard.press("f" if number % 5 == 0 else "p")
-    page.wait_for_selector("text=50 answers labelled")
+    page.wait_for_selector("text=50 of 100 answers labelled")
     page.wait_for_selector("text=evaluators agree with")
     columns = columns_of(target)
     labels = Labels(target, columns).all()
@@ -362,6 +362,91 @@ def test_an_answer_is_read_and_marked_with_keys(
     page.keyboard.press("l")
     page.wait_for_selector("button[aria-pressed=false]")
     assert page.locator("a", has_text="trace in Jaeger").count() == 1
+
+
+def test_a_mistyped_key_is_undone_and_the_queue_goes_on(
+    serve: Serve, visit: Any, tmp_path: Path
+) -> None:
+    """u takes back the last label, b leads to the one before; a second browser goes on behind them."""
+    target = store(tmp_path / "a.db", traffic(20))
+    address = serve(tmp_path / "a.db")
+    queue = f"{address.split('/?')[0]}/label?criterion=helpfulness&goal=10"
+    page = visit(address)
+    page.goto(queue)
+    page.fill("input[name=labeller]", "Ann")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("input[name=labeller][value=Ann]")
+    keys = []
+    for verdict in "ppf":
+        keys.append(key_of(page))
+        press(page, verdict)
+    press(page, "u")
+    assert key_of(page) == keys[2]
+    press(page, "p")
+    page.wait_for_selector("text=3 of 10 answers labelled")
+    press(page, "b")
+    press(page, "b")
+    assert key_of(page) == keys[1]
+    assert page.locator("text=Your label so far").count() == 1
+    press(page, "f")
+    press(page, "s")
+    other = visit(address)
+    other.goto(queue)
+    assert other.input_value("input[name=labeller]") == ""
+    assert key_of(other) not in keys
+    labels = Labels(target, columns_of(target)).all()
+    verdicts = {label.evaluation_id: (label.name, label.passed) for label in labels}
+    assert [verdicts[key] for key in keys] == [("Ann", True), ("Ann", False), ("Ann", True)]
+
+
+def test_several_criteria_are_labelled_with_keys(
+    serve: Serve, visit: Any, axe: str, tmp_path: Path
+) -> None:
+    """p and f answer the first open criterion, a digit goes to one, and the last sends the form."""
+    target = store(tmp_path / "a.db", traffic(20))
+    address = serve(tmp_path / "a.db")
+    names = ("helpfulness", "tone", "groundedness")
+    page = visit(address, 390, bypass_csp=True)
+    page.goto(f"{address.split('/?')[0]}/label")
+    page.click("summary:has-text('Criteria')")
+    for name in names:
+        page.check(f"input[type=checkbox][value={name}]")
+    page.evaluate(axe)
+    assert page.evaluate(_RUN_AXE) == []
+    with page.expect_navigation():
+        page.click("button:has-text('Show')")
+    shown = page.locator("[data-choice] legend").all_inner_texts()
+    key = key_of(page)
+    page.keyboard.press("2")
+    page.keyboard.press("f")
+    page.keyboard.press("1")
+    page.keyboard.press("p")
+    page.evaluate(axe)
+    assert page.evaluate(_RUN_AXE) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    press(page, "p")
+    assert key_of(page) != key
+    labels = Labels(target, columns_of(target)).all()
+    assert {label.evaluation_id for label in labels} == {key}
+    by_name = {label.criterion: label.passed for label in labels}
+    assert [by_name[text.split()[1]] for text in shown] == [True, False, True]
+    press(page, "u")
+    assert page.locator("[data-choice] input:checked").count() == 2
+    press(page, "f")
+    labels = Labels(target, columns_of(target)).all()
+    by_name = {label.criterion: label.passed for label in labels}
+    assert [by_name[text.split()[1]] for text in shown] == [True, False, False]
+
+
+def key_of(page: Any) -> str:
+    """The answer that is to be labelled."""
+    return str(page.input_value("#verdict input[name=key]"))
+
+
+def press(page: Any, key: str) -> None:
+    """Press a key that leads to another page."""
+    with page.expect_navigation():
+        page.keyboard.press(key)
 
 
 def test_new_results_appear_by_themselves(serve: Serve, visit: Any, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.storage.conftest import (
 )
 from tests.ui.served import client_of, served
 from tests.ui.stored import answer, columns_of, score, store, traffic
+from tests.ui.test_labels import field
 
 __all__ = ["postgresql_binary_fixture", "postgresql_fixture", "postgresql_server_fixture"]
 
@@ -62,6 +63,35 @@ def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path)
     columns = columns_of(place)
     (label,) = Labels(place, columns).all()
     assert (label.evaluation_id, label.passed) == (form["key"], False)
+
+
+def test_labels_are_taken_back_and_go_out_and_in(postgresql: Any) -> None:
+    """Two people label, one takes back the last label; the files are read again without adding any."""
+    target = target_of(None, postgresql.url)
+    place, database = database_of(target), Database(target)
+    assert not any(database.write([rows_of(item) for item in traffic(30)], may_wait=True))
+    database.close()
+    page = "/label?criterion=helpfulness&order=second+opinion"
+    with served(postgresql.url) as address, client_of(address) as client:
+        for name, path in (("Ann", "/label?criterion=helpfulness"), ("Ben", page)):
+            csrf = {"csrf": field(client.get(path).text, "csrf"), "next": path}
+            client.post("/label", data={**csrf, "labeller": name})
+            for verdict in ("pass", "fail", "pass"):
+                form = {"key": field(client.get(path).text, "key"), "criterion": "helpfulness"}
+                client.post("/label", data={**csrf, **form, "verdict": verdict})
+        client.post("/label", data={**csrf, "undo": field(client.get(page).text, "undo")})
+        for kind in ("csv", "jsonl"):
+            content = client.get(f"/export/labels.{kind}").content
+            reply = client.post(
+                "/label/import", data=csrf, files={"file": (f"labels.{kind}", content)}
+            )
+            assert "0 added, 5 there already." in reply.text
+    columns = columns_of(place)
+    labels = Labels(place, columns)
+    assert [label.name for label in labels.all()] == ["Ann", "Ann", "Ann", "Ben", "Ben"]
+    between = labels.between_people("helpfulness")
+    assert between is not None
+    assert (between.people, between.answers) == (2, 2)
 
 
 def _views(place: Place) -> list[Any]:
