@@ -20,6 +20,7 @@ from agenteval_otel.config.process import build_loaded, configure, default_pipel
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.offline.reports.figures import count_of
+from agenteval_otel.runtime.masking import printable
 from agenteval_otel.storage.read import database_of
 
 if TYPE_CHECKING:
@@ -78,6 +79,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="write the overview, or the comparison of "
         "the first run with the last one, as one HTML file, and serve nothing",
     )
+    parser.add_argument(
+        "--export-labels",
+        metavar="FILE",
+        help="write the labels that count, as JSON lines if it ends in .jsonl, else as CSV, and serve nothing",
+    )
+    parser.add_argument(
+        "--import-labels",
+        metavar="FILE",
+        help="store the labels of such a file that are not there yet, and serve nothing",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -113,6 +124,10 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.export:
         return _export(arguments.export, settings, columns)
+    if arguments.export_labels:
+        return _export_labels(arguments.export_labels, columns)
+    if arguments.import_labels:
+        return _import_labels(arguments.import_labels, settings, columns, database)
     return _serve(arguments, settings, columns, database)
 
 
@@ -277,6 +292,51 @@ def _export(file: str, settings: UiSettings, columns: ResultColumns) -> int:
     Path(file).write_text(single_file(page), encoding="utf-8", errors="replace")
     say(f"written    {file}")
     return 0
+
+
+def _export_labels(file: str, columns: ResultColumns) -> int:
+    from agenteval_otel.ui.exports import csv_text
+    from agenteval_otel.ui.label_files import exported_labels, lines_of_labels, rows_of_labels
+    from agenteval_otel.ui.labels import Labels
+
+    labels = Labels(columns.place, columns).all()
+    exported = exported_labels(labels, columns.place)
+    parts = csv_text(rows_of_labels(exported))
+    if file.endswith(".jsonl"):
+        parts = lines_of_labels(exported)
+    try:
+        with Path(file).open("wb") as written:
+            written.writelines(parts)
+    except OSError as error:
+        raise ConfigurationError(f"cannot be written: {error.strerror}", path=file) from None
+    say(f"written    {file}: {count_of(len(labels), 'label')}")
+    return 0
+
+
+def _import_labels(
+    file: str, settings: UiSettings, columns: ResultColumns, database: Target | None
+) -> int:
+    """Store the labels of a file. Return 1 if a line of it was not taken."""
+    from agenteval_otel.ui.app import Pages
+    from agenteval_otel.ui.label_files import import_labels
+
+    if database is None:
+        raise ConfigurationError("labels need a database: this is a file", path="PLACE")
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot be read: {error.strerror}", path=file) from None
+    _configure(database)
+    pages = Pages(settings, columns)
+    try:
+        imported = import_labels(content, pages.labels.all(), columns.place, pages.label_criteria())
+    finally:
+        shutdown()
+    say(f"labels     {imported.sentence}")
+    for reason in imported.reasons:
+        say(f"           {printable(reason)}")
+    is_whole = imported.wrong + imported.unknown + imported.lost == 0
+    return 0 if is_whole else 1
 
 
 def _progress(count: int, total: int) -> None:

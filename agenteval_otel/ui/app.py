@@ -306,10 +306,12 @@ class Pages:
         rows: dict[str, Rows] = {}
         notes: dict[str, tuple[str, ...]] = {}
         for name in wanted.criteria:
-            stored = views.criterion(self.columns, name, window, {})
-            if stored is not None:
-                view, rows[name] = stored
-                notes[name] = self._label_notes(name, rows[name], view.passes)
+            of_criterion = views.rows_in(self.columns, window, {"criterion": name})
+            of_evaluators = of_criterion[~self.columns["is_human"][of_criterion]]
+            if len(of_evaluators):
+                judged = self.columns.figure(of_evaluators, rate=True)
+                rows[name] = of_evaluators
+                notes[name] = self._label_notes(name, of_evaluators, judged)
         page = LabelPage(self.columns, self.labels, wanted, labeller)
         return self.render(
             "label.html",

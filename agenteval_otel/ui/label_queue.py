@@ -158,6 +158,8 @@ class LabelQueue:
         rows = np.concatenate(parts)
         if self._order == "lowest":
             return worst(columns, rows, _MOST_SEEN + len(self._labels), by)
+        if self._order == "random":
+            return rows[np.argsort(_digits(columns, rows), kind="stable")]
         if self._order == "newest":
             return rows[np.argsort(-columns.seconds(rows, by), kind="stable")]
         ranks: NDArray[Any] = np.zeros(len(rows))

@@ -19,7 +19,7 @@ from agenteval_otel.storage.read import place_of
 from agenteval_otel.ui.label_files import exported_labels, import_labels
 from agenteval_otel.ui.labels import LabelAgreement, Labels
 from tests.ui.conftest import Open
-from tests.ui.stored import answer, columns_of, score, traffic
+from tests.ui.stored import answer, columns_of, score, traffic, write_run
 
 HOSTILE = '=cmd|"/C calc"!A0 <script>alert(1)</script>\u202e\x00'
 LabelPages = Callable[..., "Person"]
@@ -565,3 +565,31 @@ def test_a_spreadsheet_of_another_language_is_read(label_pages: LabelPages) -> N
     labels = person.pages.labels.all()
     assert [(label.name, label.passed) for label in labels] == [("Ben", False), ("Ann", False)]
     assert len({label.evaluation_id for label in labels}) == 1
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+def test_labels_go_out_and_in_by_commands(
+    label_pages: LabelPages, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """The exit code tells whether all lines were taken; a file of results takes none."""
+    ann = label_pages(name="Ann")
+    (tmp_path / "copy.db").write_bytes((tmp_path / "results.db").read_bytes())
+    filled(ann)
+    place, copy, file = tmp_path / "results.db", tmp_path / "copy.db", tmp_path / f"labels.{kind}"
+    assert cli.main(["ui", str(place), "--export-labels", str(file)]) == 0
+    assert "29 labels" in capsys.readouterr().out
+    for added, present in ((29, 0), (0, 29)):
+        assert cli.main(["ui", str(copy), "--import-labels", str(file)]) == 0
+        assert f"{added} added, {present} there already" in capsys.readouterr().out
+    file.write_text('{"criterion": "\\u001b[31m"}\n')
+    assert cli.main(["ui", str(copy), "--import-labels", str(file)]) == 1
+    shown = capsys.readouterr().out
+    assert "1 not understood" in shown
+    assert "\x1b" not in shown
+    for wrong in (tmp_path / "none.csv", tmp_path):
+        assert cli.main(["ui", str(copy), "--import-labels", str(wrong)]) == 2
+    assert cli.main(["ui", str(copy), "--export-labels", str(tmp_path)]) == 2
+    results = write_run(tmp_path / "run.jsonl", count=3)
+    assert cli.main(["ui", str(results), "--import-labels", str(file)]) == 2
+    assert "labels need a database" in capsys.readouterr().err
+    assert cli.main(["ui", str(results), "--export-labels", str(file)]) == 0
