@@ -92,6 +92,9 @@ class Capability:
     takes_answers = False
     """It takes all answers over, so that no evaluator is needed here."""
 
+    sends_later = False
+    """What it sends is no part of the delivery of answers, which does not wait for it."""
+
     @property
     def uses_results(self) -> bool:
         """Tell whether results are of use to it where they are neither exported nor stored."""
@@ -423,11 +426,17 @@ class Capabilities:
             self._safely(member, member.retire)
 
     def flush(self, deadline: float, share: float = 1.0) -> bool:
-        """Wait for all of them until the deadline. Return whether all is written.
+        """Wait for what belongs to answers until the deadline. Return whether all is written.
 
         The deadline is by the monotonic clock. Each has at most `share` of the time that is left.
         """
-        return self._each_in_time("flush", self._members, deadline, share)
+        members = [member for member in self._members if not member.sends_later]
+        return self._each_in_time("flush", members, deadline, share)
+
+    def flush_later(self, deadline: float) -> None:
+        """Wait for those that `flush` leaves out. Each has at most half of the time that is left."""
+        members = [member for member in self._members if member.sends_later]
+        self._each_in_time("flush", members, deadline, share=0.5)
 
     def close(self, deadline: float) -> bool:
         """End all of them in reverse order. Each has at most half of the time that is left."""

@@ -330,7 +330,9 @@ class Pipeline:
         """
         deadline = time.monotonic() + timeout_s
         drained = self._drain(deadline)
-        return self.deliver(max(0.0, deadline - time.monotonic())) and drained
+        delivered = self.deliver(max(0.0, deadline - time.monotonic()))
+        self.capabilities.flush_later(deadline)
+        return delivered and drained
 
     def deliver(self, timeout_s: float) -> bool:
         """Wait as `flush` does, for what was submitted.

@@ -43,6 +43,7 @@ class Notifier(Capability):
     """
 
     name = "notify"
+    sends_later = True  # a place that is away must not keep answers from being delivered
 
     @classmethod
     def made_by(cls, places: Sequence[MessagePlace]) -> MakeCapability:
