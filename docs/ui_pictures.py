@@ -56,6 +56,14 @@ _SAMPLED = 0.5  # as in the demo, of all but failures
 _WIDTH, _HEIGHT = 1280, 860
 # shown instead of the folder of the moment
 _PLACE, _RUNS = "agenteval.db", "main.jsonl, branch.jsonl"
+WALK = {
+    "text=answers": "Answers",
+    "a:has-text('next_step over time')": "next_step",
+    "a:has-text('its answers that fail')": "Answers",
+    "th.moment a": "Answer by support",
+    "section:has(h2:text-is('Conversation')) p a": "Conversation",
+}
+"""What is clicked on, and the heading of the page that it opens."""
 _VERSION = re.compile(r"\b[0-9a-f]{12,}\b")
 
 
@@ -79,6 +87,7 @@ def traffic(
                 "sampling_probability": probability,
                 "ended_ns": ended_ns,
                 "response_ended_ns": ended_ns,
+                "timestamp": ended_ns // 1_000_000,
             }
             results.append(
                 (turn, result.model_copy(update={**changes, "sampling_reason": "ratio"}))
@@ -190,17 +199,49 @@ def take(
                 page.goto(address)
                 for name in names:
                     page.goto(base + stored.pages[name])
-                    page.locator(".place").evaluate(
-                        "(element, text) => { element.textContent = text }", shown
-                    )
+                    show_place(page, shown)
                     file = f"ui-{name}-{theme}.png"
                     page.screenshot(path=folder / file, full_page=is_whole)
                     yield file
                 page.close()
 
 
+def show_place(page: Any, name: str = _PLACE) -> None:
+    """Show a name for the folder of the moment."""
+    page.locator(".place").evaluate("(element, text) => { element.textContent = text }", name)
+
+
+def clicks(page: Any, base: str) -> Iterator[str]:
+    """Go from a message about next_step to why its answers fail. Yields the heading after each click."""
+    ended = int(_START_S + _SECONDS)
+    link = (
+        f"{base}/answers?agent=support&criterion=next_step&outcome=fail&time=evaluated"
+        f"&since={ended - 10}&until={ended}"
+    )
+    page.goto(base)
+    page.evaluate("(link) => { document.body.innerHTML = `<a href='${link}'>answers</a>` }", link)
+    for selector, heading in WALK.items():
+        page.locator(selector).first.click()
+        page.wait_for_selector(f"h1:has-text('{heading}')")
+        yield page.inner_text("main")
+
+
+def walk(browser: Any, stored: Stored, folder: Path) -> Iterator[str]:
+    """Write a picture after each of `clicks`, and yield the files' names."""
+    with served(stored.database.place) as address:
+        base = "{0.scheme}://{0.netloc}".format(urlsplit(address))
+        page = browser.new_page(viewport={"width": _WIDTH, "height": _HEIGHT})
+        page.goto(address)
+        for number, _ in enumerate(clicks(page, base), 1):
+            show_place(page)
+            file = f"walk-{number}.png"
+            page.screenshot(path=folder / file)
+            yield file
+        page.close()
+
+
 def main() -> None:
-    """Write ``docs/images/ui-*.png``, and their words."""
+    """Write ``docs/images/ui-*.png`` and ``walk-*.png``, and the words of the pages."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -208,7 +249,8 @@ def main() -> None:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
         stored = Stored(Path(folder))
-        names, texts = list(take(browser, stored, IMAGES)), words(stored)
+        names = [*take(browser, stored, IMAGES), *walk(browser, stored, IMAGES)]
+        texts = words(stored)
         browser.close()
     WORDS.write_text(
         "".join(f"== {name}\n{text}\n" for name, text in texts.items()), encoding="utf-8"

@@ -547,3 +547,25 @@ def test_answers_are_searched_by_keyboard_and_filters_are_removed(
     page.get_by_role("link", name="without words").click()
     page.wait_for_url(lambda url: "text=" not in url)
     assert page.locator("tbody tr").count() == 25
+
+
+def test_a_message_leads_to_the_reason_in_five_clicks(browser: Any, tmp_path: Path) -> None:
+    """The answers that fail, the release since which they do, its answers, the reason, the
+    conversation. The pictures are those of docs/ui.md.
+    """
+    pictures = load_script("ui_pictures")
+    stored = pictures.Stored(tmp_path)
+    with served(stored.database.place) as address:
+        page = browser.new_page()
+        page.goto(address)
+        seen = list(pictures.clicks(page, address.split("/?")[0]))
+        page.close()
+    listed, criterion, of_release, answer, conversation = seen
+    assert "outcome fail" in " ".join(listed.split())
+    assert "prompt version 2" in criterion
+    assert "prompt version 2" in " ".join(of_release.split())
+    assert "no next step" in answer
+    assert "Turn 1" in conversation
+    names = list(pictures.walk(browser, stored, tmp_path))
+    assert names == [f"walk-{number}.png" for number in range(1, 6)]
+    assert all((pictures.IMAGES / name).is_file() for name in names)
