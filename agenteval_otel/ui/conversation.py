@@ -9,7 +9,7 @@ from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.places import Place
 from agenteval_otel.ui.answer_list import ListedAnswer, listed, whole_number
 
-_BESIDE: Final = 10  # turns before an answer, and as many behind it
+_BESIDE: Final = 7  # turns before an answer, and as many behind it
 PER_PAGE: Final = 50
 
 
@@ -69,7 +69,7 @@ class ConversationPage(NamedTuple):
 def turns_around(
     place: Place, evaluation_id: str, evaluation: AggregatedEvaluationResult
 ) -> TurnsAround | None:
-    """Return at most twenty turns around an answer.
+    """Return the answer with at most seven turns before it and seven behind it.
 
     None for an answer that is its conversation's only one, or belongs to none. Blocks.
     """

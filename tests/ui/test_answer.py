@@ -167,7 +167,7 @@ def test_skips_for_one_reason_are_one_entry(open_pages: Open) -> None:
 
 
 def test_the_conversation_is_shown_around_the_answer(open_pages: Open) -> None:
-    """Ten turns before it and ten behind it, with what people said of them left out."""
+    """Seven turns before it and seven behind it, with what people said of them left out."""
     answers = [
         answer(
             score(passed=number != 30),
@@ -184,7 +184,7 @@ def test_the_conversation_is_shown_around_the_answer(open_pages: Open) -> None:
     assert len(ids) == 60
     page = client.get(f"/answer/{ids[30]}").text
     beside = page.split('<ol class="beside"')[1].split("</ol>")[0]
-    assert re.findall(r"return order (\d+)", beside) == [str(number) for number in range(20, 41)]
+    assert re.findall(r"return order (\d+)", beside) == [str(number) for number in range(23, 38)]
     assert re.findall(r'<li value="(\d+)" aria-current="true"', beside) == ["31"]
     assert beside.count('class="badge bad"') == 1
     assert "Turn 31 of 60." in words_of(page)
