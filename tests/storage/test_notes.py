@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from agenteval_otel import EvaluationInput
-from agenteval_otel.components.database.target import Target
+from agenteval_otel.components.database.target import Target, target_of
 from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, SpanReference
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.storage.notes import Note
 from agenteval_otel.storage.read import database_of
-from agenteval_otel.storage.sql_database import Database
+from agenteval_otel.storage.sql_database import NOTES, Database, connect_reader
 from agenteval_otel.storage.sql_erasure import erase_rows
 from agenteval_otel.storage.sql_notes import MAX_COMMENT, SqlNotes
 from agenteval_otel.storage.sql_rows import rows_of
@@ -48,9 +47,11 @@ def store(target: Target, key: str, keep_days: float | None = None, **fields: An
     return key
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Target:
-    return Target(tmp_path / "results.db", "")
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.backend)])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    if request.param == "sqlite":
+        return Target(tmp_path / "results.db", "")
+    return target_of(None, request.getfixturevalue("postgresql").url)
 
 
 @pytest.fixture
@@ -76,8 +77,8 @@ def test_a_comment_is_replaced_and_removed(target: Target, key: str) -> None:
     notes.mark(key, looked=False)
     assert notes.of(key) == Note()
     assert notes.looked_at() == []
-    with closing(sqlite3.connect(str(target.path))) as connection:
-        assert connection.execute("SELECT count(*) FROM agenteval_notes").fetchone() == (0,)
+    with connect_reader(target) as connection:
+        assert connection.execute(sa.select(NOTES)).all() == []
 
 
 def test_a_comment_is_cut(target: Target, key: str) -> None:
