@@ -90,7 +90,7 @@ def finding_in_current_folder() -> Iterator[None]:
 def leaving_out_current_folder() -> Iterator[None]:
     """Find no module of a folder during the block, whatever names it.
 
-    A file that happens to lie in the folder, and that nobody has named, may be an outsider's.
+    A file of the folder that was not named may be an outsider's.
     """
     finders = [finder for finder in sys.meta_path if isinstance(finder, NamedModules)]
     for finder in finders:
