@@ -255,6 +255,21 @@ def test_dragging_in_a_chart_chooses_a_range(serve: Serve, visit: Any, tmp_path:
     assert int(scored.inner_text()) == 300
 
 
+def test_a_page_prints_without_its_controls(serve: Serve, visit: Any, tmp_path: Path) -> None:
+    """On white, in the dark theme too: what is clicked is left out, and what is read is not."""
+    store(tmp_path / "a.db", traffic(60))
+    address = serve(tmp_path / "a.db")
+    page = visit(address, 1000, "dark")
+    page.goto(f"{address.split('/?')[0]}/criterion?name=helpfulness")
+    page.emulate_media(media="print", color_scheme="dark")
+    for name in ("nav", ".tools", "form", ".skip"):
+        assert not page.locator(name).first.is_visible(), name
+    for name in ("h1", ".tile", ".chart.line .trend"):
+        assert page.locator(name).first.is_visible(), name
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == "rgb(255, 255, 255)"
+
+
 def test_runs_are_looked_at_side_by_side(
     serve: Serve, visit: Any, axe: str, tmp_path: Path
 ) -> None:

@@ -16,7 +16,12 @@ from tests.backends.process import bare_environment
 from tests.promises.programs import PROJECT
 from tests.promises.served import SETTINGS, Served, new_trace_id, trace_request
 
-STORED = f"{SETTINGS}storage: sqlite\nsidecar: {{quiet_s: 0.1}}\n"
+STORED = """
+evaluators: [{type: ResponseHealth, objective: 0.9}]
+sample_rate: 1.0
+storage: sqlite
+sidecar: {quiet_s: 0.1}
+"""
 
 
 @pytest.mark.slow
@@ -37,6 +42,7 @@ def test_the_pages_of_a_sidecar_show_answers_and_its_health(tmp_path: Path) -> N
         assert "response_health" not in shown("/")
         assert served.post(trace_request(new_trace_id())).status == 200
         served.wait_for(lambda: "response_health" in shown("/"), "an answer")
+        assert "objective 90.0 %" in shown("/"), "as the evaluator states it"
         health = shown("/health")
         assert "is not seen from here" not in health
         for title in ("Answers in", "Evaluated", "Lost", "Last score", "Export"):
