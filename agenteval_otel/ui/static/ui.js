@@ -106,6 +106,7 @@ function chooseRange(chart) {
   const plot = chart.querySelector(".plot");
   let startX = null;
   let chosen = null;
+  let isDragged = false;
 
   function edges(x) {
     const box = plot.getBoundingClientRect();
@@ -131,12 +132,14 @@ function chooseRange(chart) {
   plot.addEventListener("pointerdown", (event) => {
     if (event.isPrimary && event.button === 0) {
       startX = event.clientX;
+      isDragged = false;
     }
   });
   document.addEventListener("pointermove", (event) => {
     if (startX === null || !event.isPrimary || (!chosen && Math.abs(event.clientX - startX) < LEAST_DRAG_PX)) {
       return;
     }
+    isDragged = true;
     if (!chosen) {
       chosen = document.createElement("div");
       chosen.className = "chosen";
@@ -148,12 +151,15 @@ function chooseRange(chart) {
     chosen.style.height = `${plot.getBoundingClientRect().height}px`;
   });
   document.addEventListener("pointerup", (event) => {
-    if (chosen) {
-      const steps = touched(...edges(event.clientX));
-      // The click that follows would open the answers of one step.
+    if (isDragged) {
+      // The click that follows would open the answers of one step, also where the drag was given up.
       const refuse = (click) => click.preventDefault();
       addEventListener("click", refuse, { capture: true });
       setTimeout(() => removeEventListener("click", refuse, { capture: true }));
+      isDragged = false;
+    }
+    if (chosen) {
+      const steps = touched(...edges(event.clientX));
       if (steps.length) {
         const range = new URL(chart.dataset.range, location.href);
         range.searchParams.set("since", steps[0].dataset.since);
