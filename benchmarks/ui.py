@@ -20,6 +20,20 @@ __all__ = ["BENCH"]
 
 _CRITERIA = 5
 _AT_ONCE = 64
+_TEXTS = ("return", "return thirty", "order 777", "nowhere")
+_FILTERS: dict[str, dict[str, str]] = {
+    "agent": {"agent": "agent 1"},
+    "criterion and verdict": {"criterion": "criterion 1", "outcome": "fail"},
+    "reason": {"reason": "incomplete"},
+    "model": {"model": "large"},
+    "prompt version": {"prompt_version": "2"},
+    "tag": {"tag": "plan=paid"},
+    "user": {"user": f"{77:064x}"},
+    "conversation": {"conversation": "conversation 7"},
+    "time range": {"window": "7d"},
+    "score": {"low": "0.2", "high": "0.8"},
+    "lowest first": {"order": "lowest"},
+}
 _NEW = (
     "agenteval_evaluations_conversation",
     "agenteval_evaluations_response",
@@ -104,9 +118,12 @@ def _pages(size: Size) -> Numbers:
         )
         writer.start()  # a process of its own, whose memory is not that of the pages
         writer.join()
+        bytes_before = path.stat().st_size
+        numbers: Numbers = {"index": _index(path)}
+        numbers["index bytes"] = 100 * (path.stat().st_size / bytes_before - 1)
         place = database_of(Target(path, ""))
         columns = ResultColumns(place)
-        numbers: Numbers = {"read": _seconds(lambda: columns.refresh())}
+        numbers["read"] = _seconds(lambda: columns.refresh())
         pages = Pages(UiSettings(place, place.name), columns)
         key = columns.id_of(columns.count // 2)
         asks: dict[str, Any] = {
@@ -116,6 +133,7 @@ def _pages(size: Size) -> Numbers:
             "answers, the lowest, page 500": lambda: pages.answers(
                 {"agent": "agent 1", "order": "lowest", "page": "500"}
             ),
+            "answers with two words": lambda: pages.answers({"text": "return thirty"}),
             "answer": lambda: pages.answer(key),
             "conversation": lambda: pages.conversation({"id": "conversation 7"}),
             "label": lambda: pages.label({"criterion": "criterion 1"}),
@@ -129,6 +147,10 @@ def _pages(size: Size) -> Numbers:
                 times.append(_seconds(ask))
             numbers[name] = sorted(times)[1] * 1e3
             largest = max(largest, len(gzip.compress(ask().encode())))
+        searches = sorted(_searches(pages).values())
+        numbers["search p50"] = searches[len(searches) // 2]
+        numbers["search p95"] = searches[int(0.95 * len(searches))]
+        numbers["search max"] = searches[-1]
         loaded = [*(HERE / "static").iterdir()]
         numbers["page"] = (
             largest + sum(len(gzip.compress(file.read_bytes())) for file in loaded)
@@ -138,6 +160,29 @@ def _pages(size: Size) -> Numbers:
     return numbers
 
 
+def _index(path: Path) -> float:
+    """Processor time of the index of words, which the pages make once."""
+    from agenteval_otel.components.database.target import Target
+    from agenteval_otel.storage.sql_database import add_answer_texts
+
+    target, began = Target(path, ""), time.process_time()
+    while add_answer_texts(target, now_ms=time.time_ns() // 10**6 + 120_000):
+        pass
+    return time.process_time() - began
+
+
+def _searches(pages: Any) -> dict[str, float]:
+    """Processor time of the list by words and one filter each, in ms, pages 1 and 500."""
+    times = {}
+    for name, query in _FILTERS.items():
+        for text in _TEXTS:
+            for page in ("1", "500"):
+                began = time.process_time()
+                pages.answers({**query, "text": text, "page": page})
+                times[f"{name}, {text!r}, page {page}"] = 1e3 * (time.process_time() - began)
+    return times
+
+
 def _seconds(work: Any) -> float:
     began = time.perf_counter()
     work()
@@ -145,7 +190,7 @@ def _seconds(work: Any) -> float:
 
 
 def _saving(size: Size) -> Numbers:
-    """Processor time of a saved answer with and without the indices, in turns."""
+    """Processor time of a saved answer with and without the indices and words, in turns."""
     import sqlite3
 
     from agenteval_otel.storage import SqlStorageProvider
@@ -158,7 +203,9 @@ def _saving(size: Size) -> Numbers:
             kind = ("with", "without")[turn % 2]
             path = Path(folder, f"{turn}.db")
             _store(path, _CRITERIA)
-            if kind == "without":
+            if kind == "with":
+                _index(path)
+            else:
                 connection = sqlite3.connect(path)
                 for name in _NEW:
                     connection.execute(f"DROP INDEX {name}")
@@ -188,6 +235,7 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
         "criterion": 800,
         "answers": 300,
         "answers, the lowest, page 500": 300,
+        "answers with two words": 300,
         "answer": 100,
         "conversation": 100,
         "label": 800,
@@ -198,6 +246,16 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
             Figure(f"page: {name}", "ms", {"ours": pages[name]}, at_most(pages[name], goals[name]))
             for name in goals
         ),
+        Figure(
+            "words and one filter, page 1 and 500, p95",
+            "ms CPU",
+            {"ours": pages["search p95"]},
+            at_most(pages["search p95"], 300),
+        ),
+        Figure("the same, median", "ms CPU", {"ours": pages["search p50"]}),
+        Figure("the same, slowest", "ms CPU", {"ours": pages["search max"]}),
+        Figure("making the index of words, once", "s CPU", {"ours": pages["index"]}),
+        Figure("the index of words, of the database", "%", {"ours": pages["index bytes"]}),
         Figure(
             "a look for new results", "ms", {"ours": pages["look"]}, at_most(pages["look"], 1_000)
         ),
@@ -215,7 +273,7 @@ def _figures(found: dict[str, Numbers]) -> list[Figure]:
             at_most(pages["page"], 300),
         ),
         Figure(
-            "saving an answer, with the indices of the pages", "us CPU", {"ours": saving["with"]}
+            "saving an answer, with all indices of the pages", "us CPU", {"ours": saving["with"]}
         ),
         Figure("more than without them", "%", {"ours": more}, at_most(more, 20)),
     ]

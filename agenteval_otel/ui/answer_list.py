@@ -27,7 +27,7 @@ _MOST_DIGITS: Final = 12
 _LONGEST: Final = 160
 _LONGEST_TEXT: Final = 400
 _WORDS_OF_FILTERS: Final = {"text": "words", "looked": "looked at"}
-_SPREAD: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
+_ID: Final = "S16"
 _WORDS_READ: Final = 1_000
 _SEARCHED_CHARS: Final = 5_000
 _BEFORE_WORD: Final = 50
@@ -222,9 +222,7 @@ def find(
     ids = columns["evaluation_id"][rows].view(np.uint64).reshape(-1, 2)
     begins = np.append(True, (ids[1:] != ids[:-1]).any(axis=1))
     if matched.ids:
-        is_in = np.ones(np.count_nonzero(begins), np.bool_)
-        for chosen in matched.ids:
-            is_in &= np.isin(_numbers_of(ids[begins]), _numbers_of(_pairs_in(chosen)))
+        is_in = _is_in_all(columns["evaluation_id"][rows[begins]].view(_ID), matched.ids)
         kept = is_in[begins.cumsum() - 1]
         rows = rows[kept]
         begins = begins[kept]
@@ -243,18 +241,27 @@ def find(
     return ordered
 
 
-def _pairs_in(ids: bytes) -> NDArray[np.uint64]:
-    return np.frombuffer(ids, np.uint64).reshape(-1, 2)
+def _is_in_all(ids: NDArray[Any], sets: Sequence[bytes]) -> NDArray[np.bool_]:
+    """Return of each id whether it is in every set. The smallest set leaves the fewest to look up."""
+    left = np.arange(len(ids))
+    for chosen in sorted(sets, key=len):
+        left = left[_are_among(ids[left], chosen)]
+    is_in = np.zeros(len(ids), np.bool_)
+    is_in[left] = True
+    return is_in
 
 
-def _numbers_of(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a number for each id, by which sets of them are compared.
+def _are_among(ids: NDArray[Any], chosen: bytes) -> NDArray[np.bool_]:
+    """Return of each id whether it is chosen: in a tenth of the time of `numpy.isin`.
 
-    Ids of a database are random in their second half, those of files count up there. Two of a
-    million get the same number once in ten million times.
+    Both are in the order of time or nearly so, which sorting and searching make use of.
     """
-    numbers: NDArray[np.uint64] = pairs[:, 0] * _SPREAD + pairs[:, 1]
-    return numbers
+    if not chosen:
+        return np.zeros(len(ids), np.bool_)
+    ordered = np.sort(np.frombuffer(chosen, _ID)[::-1], kind="stable")
+    places = np.minimum(np.searchsorted(ordered, ids), len(ordered) - 1)
+    are_among: NDArray[np.bool_] = ordered[places] == ids
+    return are_among
 
 
 def _scores(scores: NDArray[Any], starts: NDArray[Any], order: str) -> NDArray[Any]:
