@@ -360,11 +360,11 @@ def test_an_answer_is_read_and_marked_with_keys(
     page.wait_for_url("**/answer/*")
     page.keyboard.press("l")
     page.wait_for_selector("button[aria-pressed=true]")
-    assert page.locator("text=1 of 4").count() == 1
+    assert page.locator("nav", has_text="1 of 4").count() == 1
     page.wait_for_load_state()
     page.keyboard.press("j")
     page.wait_for_selector("button[aria-pressed=false]")
-    assert page.locator("text=1 of 3").count() == 1
+    assert page.locator("nav", has_text="1 of 3").count() == 1
     page.goto(f"{base}/answers?looked=yes")
     assert page.locator("text=✓ looked at").count() == 1
     page.locator("th a").first.click()
