@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from agenteval_otel import configure, flush, shutdown
+from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.capabilities.judge_health import JudgeHealth
 from agenteval_otel.engine.capabilities.notify.notifier import Notifier
 from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import PoolDispatcher
@@ -20,6 +25,7 @@ from agenteval_otel.testing import RecordedTelemetry
 from agenteval_otel.ui.answer_list import ListQuery
 from agenteval_otel.ui.views import DIMENSIONS, Window, moment_in
 from tests.backends.faults import black_hole, refused_port
+from tests.judge_health.test_watch import CANARIES, Provider
 from tests.notify.support import (
     LOOPBACK,
     SECRET,
@@ -161,6 +167,20 @@ def test_what_lasts_is_reported_again(telemetry: RecordedTelemetry) -> None:
     assert [notice["reminder"] for notice in notices(receiver)] == [False, True, True, False]
     assert notices(receiver)[1]["title"] == "still bad: helpful"
     assert "is still not trusted" in notices(receiver)[1]["text"]
+
+
+def test_reminders_end(telemetry: RecordedTelemetry) -> None:
+    """After seven: what was taken out of the settings is never well again."""
+    clock = Clock()
+    with receiving(OK) as receiver:
+        pipeline, notifier = with_clock(telemetry, clock, place_of("webhook", url=receiver.url))
+        notifier.on_change(JUDGE)
+        for _ in range(20):
+            clock.now_s += 90_000.0
+            notifier.look()
+        assert pipeline.shutdown(10.0)
+    reminders = [notice for notice in notices(receiver) if notice["kind"] == "judge"][1:]
+    assert [notice["reminder"] for notice in reminders] == [True] * 7
 
 
 def test_too_many_messages_are_counted_instead(
@@ -367,6 +387,43 @@ def test_an_open_circuit_breaker_is_sent(telemetry: RecordedTelemetry) -> None:
     assert (down["kind"], down["state"], up["state"]) == ("breaker", "bad", "well")
     assert down["title"] == "bad: notify-unreachable:broken"
     assert "its endpoint failed again and again" in down["text"]
+
+
+def test_a_judge_that_gets_its_canaries_wrong_is_sent(
+    telemetry: RecordedTelemetry, tmp_path: Path
+) -> None:
+    """By the settings, through a real client, and that it is trusted again."""
+    file = tmp_path / "canaries.jsonl"
+    file.write_text("\n".join(map(json.dumps, CANARIES)))
+    provider = Provider()
+    with receiving(OK) as receiver:
+        configure(
+            storage=[telemetry.storage()],
+            sample_rate=1.0,
+            evaluators=[provider.asks()],
+            judge_health={"canaries": file},
+            notify=[{"type": "webhook", "url": receiver.url, "group_s": 0}],
+        )
+        health = default_pipeline().capabilities.of(JudgeHealth)
+        assert health is not None
+        provider.is_right = False
+        while not notices(receiver):
+            health.ask_canaries()
+            assert flush(30)
+        provider.is_right = True
+        while len(notices(receiver)) < 2:
+            health.ask_canaries()
+            assert flush(30)
+        assert shutdown(10)
+    provider.server.close()
+    down, up = notices(receiver)
+    assert (down["kind"], down["state"], up["state"]) == ("judge", "bad", "well")
+    assert down["facts"]["criterion"] == "polite"
+    assert down["facts"]["judge"] == "judge-1"
+    assert down["text"].startswith(
+        "The judge judge-1 on polite is not trusted: it gives the known answer to "
+    )
+    assert up["text"] == "The judge judge-1 on polite is trusted again."
 
 
 def test_an_evaluator_that_is_not_run_any_more_is_sent(telemetry: RecordedTelemetry) -> None:

@@ -588,6 +588,7 @@ def _state_change(judged: JudgedCriterion, change: Change) -> StateChange:
     """Return the change of one check as that of the judge: it is well if no check distrusts it."""
     facts: dict[str, str | float] = {
         "judge": judged.model,
+        "evaluator_version": judged.version or "",
         "check": change.check,
         "value": round(change.value, 3),
     }

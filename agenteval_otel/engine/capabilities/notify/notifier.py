@@ -175,6 +175,7 @@ class Notifier(Capability):
                     before._outboxes.remove(other)
                     break
         self._is_on = before._is_on
+        before._is_on = False
         before._successor = self
 
     def since_ns(self, change: StateChange) -> int:
@@ -184,7 +185,8 @@ class Notifier(Capability):
             return change.crossing.since_ns
         if change.crossing is None or not moments:
             return change.at_ns - _DAY_NS
-        return moments[-min(len(moments), change.crossing.count)]
+        # the oldest of them: answers that were evaluated late are between the others
+        return min(list(moments)[-change.crossing.count :])
 
     # --- the thread that looks
 

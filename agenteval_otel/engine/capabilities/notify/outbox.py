@@ -30,16 +30,19 @@ _ATTEMPTS: Final = 3
 """Attempts at a message that may have arrived: each may be one that people get twice."""
 _AGAIN_S: Final = 600.0
 _NOTICE_BYTES: Final = 2_048
+_REMINDERS: Final = 7
+"""What was taken out of the settings while it was bad is never well again."""
 
 Key = tuple[str, str, str | None, object]
 MakeNotice = Callable[[StateChange, bool], Notice]
 
 
 class _Lasting(NamedTuple):
-    """Holds what is bad, and when it is reported again (monotonic)."""
+    """Holds what is bad, when it is reported again (monotonic), and how often it still is."""
 
     change: StateChange
     due_s: float
+    reminders: int = _REMINDERS
 
 
 class Outbox:
@@ -90,13 +93,15 @@ class Outbox:
         """Report a change, unless it is known. Any thread. Returns at once."""
         if change.kind not in self.place.about:
             return
-        key = (change.kind, change.part, change.agent, change.facts.get("judge"))
+        facts = change.facts
+        judge = (facts.get("judge"), facts.get("evaluator_version"))
+        key = (change.kind, change.part, change.agent, judge)
         now_s = self._clock()
         with self._lock:
             known = self._lasting.pop(key, None)
             if change.is_bad:
-                due_s = now_s + self.place.remind_s if known is None else known.due_s
-                self._lasting[key] = _Lasting(change, due_s)
+                lasting = known or _Lasting(change, now_s + self.place.remind_s)
+                self._lasting[key] = lasting._replace(change=change)
                 if len(self._lasting) > _MAX_LASTING:
                     del self._lasting[next(iter(self._lasting))]
         # well again is news where it was bad, and bad where it was well
@@ -107,9 +112,14 @@ class Outbox:
         """Report again what lasts, where it is time."""
         now_s = self._clock()
         with self._lock:
-            due = {key: kept for key, kept in self._lasting.items() if kept.due_s <= now_s}
+            due = {
+                key: kept
+                for key, kept in self._lasting.items()
+                if kept.due_s <= now_s and kept.reminders
+            }
             for key, kept in due.items():
-                self._lasting[key] = kept._replace(due_s=now_s + self.place.remind_s)
+                due_s = now_s + self.place.remind_s
+                self._lasting[key] = kept._replace(due_s=due_s, reminders=kept.reminders - 1)
         for kept in due.values():
             self.add([self._make(kept.change, True)])
 
@@ -176,7 +186,10 @@ class Outbox:
         soon_s = self._clock() + _AGAIN_S
         with self._lock:
             for key, kept in self._lasting.items():
-                self._lasting[key] = kept._replace(due_s=min(kept.due_s, soon_s))
+                due_s = min(kept.due_s, soon_s)
+                # one is left, however long the place is away
+                reminders = max(1, kept.reminders)
+                self._lasting[key] = kept._replace(due_s=due_s, reminders=reminders)
 
 
 class _Sender:

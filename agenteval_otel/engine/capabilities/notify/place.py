@@ -39,6 +39,7 @@ class MessagePlace(Component, contract="notify"):
             ``http://localhost:8629``. Messages then link to the answers behind them.
         group_s: How long a notice waits for others, in seconds. All go into one message.
         remind_s: Time after which what lasts is reported again, in seconds, at least ten minutes.
+            It is reported again at most seven times.
         most_per_hour: Messages within any hour. Notices beyond it are counted, and the next
             message has their number.
         summary: When the weekly summary is sent, such as ``monday 09:00``. It is in the time of
