@@ -478,19 +478,22 @@ class Pages:
             if not view.is_human and view.main is not None
         ]
 
-    def _answers(self, rows: Iterable[Any], by: By) -> list[dict[str, Any]]:
+    def _answers(self, rows: Rows, by: By) -> list[dict[str, Any]]:
+        """Return what the lowest scores of a criterion show, with the first words of their texts."""
         columns = self.columns
-        agents = columns.names("agent")
         reasons = columns.names("reason")
+        moments = answer_list.moments_of(columns, rows, by)
+        texts = {item.key: item for item in answer_list.listed(self.settings.place, moments)}
         answers: list[dict[str, Any]] = []
         for row in rows:
+            key = columns.id_of(row)
             answer = {
-                "key": columns.id_of(row),
-                "moment": int(columns[by][row]),
+                "key": key,
+                "moment": moments[key],
                 "passed": int(columns["passed"][row]),
                 "normalized": float(columns["normalized"][row]),
-                "agent": agents[columns["agent"][row]],
                 "reason": reasons[columns["reason"][row]],
+                "texts": texts.get(key),
             }
             answers.append(answer)
         return answers

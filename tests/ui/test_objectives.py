@@ -13,9 +13,12 @@ from agenteval_otel import (
     EvaluationRunConfig,
     run_evaluation_sync,
 )
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.evaluators import Contains
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.read import place_of
+from agenteval_otel.storage.sql_database import Database
+from agenteval_otel.storage.sql_rows import rows_of
 from tests.ui.conftest import Open
 from tests.ui.served import Structure
 from tests.ui.stored import answer, columns_of, score, store
@@ -40,7 +43,12 @@ def test_settings_come_before_what_is_stored(open_pages: Open) -> None:
 def test_the_newest_objective_of_each_agent_counts(tmp_path: Path) -> None:
     """Of several agents it is the highest. A result without one, as of a person, changes nothing."""
     answers = [scored("a", 0.95), scored("a", 0.7, 1), scored("b", 0.8, 2), scored("b", None, 3)]
-    assert columns_of(store(tmp_path / "a.db", answers)).objectives == {"helpfulness": 0.8}
+    database = Database(Target(tmp_path / "a.db", ""))
+    rows = [rows_of(item, f"{number:032x}") for number, item in enumerate(answers)]
+    assert not any(database.write(rows, may_wait=True))
+    database.close()
+    columns = columns_of(place_of(str(tmp_path / "a.db")))
+    assert columns.objectives == {"helpfulness": 0.8}
 
 
 @pytest.mark.parametrize("has_objective", [True, False])
