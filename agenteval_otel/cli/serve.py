@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from agenteval_otel.cli.lines import say
-from agenteval_otel.cli.ui import PORT, open_beside
+from agenteval_otel.cli.ui import PORT, add_trace_url, open_beside
 from agenteval_otel.config.process import accounting, configure, default_pipeline, reload
 from agenteval_otel.config.settings import Settings
+from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.runtime.masking import mask_text
 from agenteval_otel.runtime.reentrancy import PROCESS
@@ -72,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve the pages of `agenteval-otel ui` too, on 127.0.0.1 (default port: %(const)s, 0: a free one), with "
         "this process's health. Needs the extra ui, and storage: sqlite or sql in the settings",
     )
+    add_trace_url(parser)
     parser.add_argument(
         "--once",
         metavar="FILE",
@@ -99,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
         os.environ["AGENTEVAL_SAMPLING__KEY"] = kept_key(Path(settings.sidecar.durable))
         settings = configure(arguments.settings, profile=arguments.profile, evaluate_in="process")
     file = arguments.settings or os.environ.get("AGENTEVAL_SETTINGS")
-    return _serve(settings, file, arguments.ui)
+    return _serve(settings, file, arguments.ui, arguments.trace_url)
 
 
 def _name_process() -> None:
@@ -112,14 +114,14 @@ def _name_process() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
-def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
+def _serve(settings: Settings, file: str | None, ui_port: int | None, trace_url: str | None) -> int:
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())
     if hasattr(signal, "SIGHUP"):  # not on Windows
         signal.signal(signal.SIGHUP, lambda *_: reload())
     _raise_limit()
-    pages, stop_pages = _open_pages(settings, ui_port)
+    pages, stop_pages = _open_pages(settings, ui_port, trace_url)
     sidecar = Sidecar(settings.sidecar)
     addresses = sidecar.start()
     _tune_interpreter()
@@ -153,11 +155,15 @@ def _serve(settings: Settings, file: str | None, ui_port: int | None) -> int:
     return 0
 
 
-def _open_pages(settings: Settings, port: int | None) -> tuple[str | None, Callable[[], object]]:
+def _open_pages(
+    settings: Settings, port: int | None, trace_url: str | None
+) -> tuple[str | None, Callable[[], object]]:
     """Open the pages, if they have a port. Return their address, and what ends them."""
+    if port is None and trace_url is not None:
+        raise ConfigurationError("links of pages that are not served: add --ui", path="--trace-url")
     if port is None:
         return None, lambda: None
-    return open_beside(settings, port, _destination(settings))
+    return open_beside(settings, port, _destination(settings), trace_url)
 
 
 def _tune_interpreter() -> None:

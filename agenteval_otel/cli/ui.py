@@ -67,12 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a settings file, whose objectives the pages show in place of stored ones",
     )
-    parser.add_argument(
-        "--trace-url",
-        metavar="URL",
-        help="where Jaeger, Grafana, Phoenix or another program shows a trace, such as "
-        "http://localhost:16686/trace/{trace_id}. {span_id} may be part of it too",
-    )
+    add_trace_url(parser)
     parser.add_argument(
         "--export",
         metavar="FILE",
@@ -91,6 +86,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_trace_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--trace-url",
+        metavar="URL",
+        help="where Jaeger, Grafana, Phoenix or another program shows a trace, such as "
+        "http://localhost:16686/trace/{trace_id}. {span_id} may be part of it too",
+    )
+
+
 def run(arguments: argparse.Namespace) -> int:
     check_extra()
     from agenteval_otel.ui.app import UiSettings
@@ -98,8 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     from agenteval_otel.ui.serve import prepare
     from agenteval_otel.ui.traces import check_trace_url
 
-    if arguments.trace_url is not None:
-        check_trace_url(arguments.trace_url, "--trace-url")
+    check_trace_url(arguments.trace_url, "--trace-url")
     objectives = _objectives(arguments.settings)
     place, database, runs = _opened(arguments.places)
     if database is not None and database.path is not None and not database.path.is_file():
@@ -184,11 +187,14 @@ def open_results(file: str) -> None:
     run(parser.parse_args([file, "--port", "0"]))
 
 
-def open_beside(settings: Settings, port: int, exports_to: str) -> tuple[str, Callable[[], None]]:
+def open_beside(
+    settings: Settings, port: int, exports_to: str, trace_url: str | None = None
+) -> tuple[str, Callable[[], None]]:
     """Serve the pages beside the process's own evaluation, with its health.
 
-    `exports_to` says where its telemetry is sent. Return the address, and a function that stops the
-    pages. Raises `ConfigurationError` if the settings store nothing in a database.
+    `exports_to` says where its telemetry is sent, and `trace_url` where a trace is shown. Return
+    the address, and a function that stops the pages. Raises `ConfigurationError` if the settings
+    store nothing in a database, and for an address that leads to no trace.
     """
     check_extra()
     from agenteval_otel.storage import SqlStorageProvider
@@ -196,7 +202,9 @@ def open_beside(settings: Settings, port: int, exports_to: str) -> tuple[str, Ca
     from agenteval_otel.ui.app import Pages, UiSettings, application
     from agenteval_otel.ui.columns import ResultColumns
     from agenteval_otel.ui.serve import index_beside, listener, prepare, serve_beside
+    from agenteval_otel.ui.traces import check_trace_url
 
+    check_trace_url(trace_url, "--trace-url")
     databases = [part.target for part in settings.storage if isinstance(part, SqlStorageProvider)]
     if not databases:
         wrong = "the pages show what is stored in a database, and the settings name none: add storage: sqlite"
@@ -210,6 +218,7 @@ def open_beside(settings: Settings, port: int, exports_to: str) -> tuple[str, Ca
         place,
         place.name,
         objectives_of(settings, default_pipeline()),
+        trace_url,
         keeps_comments=keeps_comments,
         metrics=_metrics,
         exports_to=exports_to,

@@ -29,8 +29,10 @@ class TraceLink(NamedTuple):
     address: str
 
 
-def check_trace_url(url: str, path: str) -> None:
+def check_trace_url(url: str | None, path: str) -> None:
     """Raise `ConfigurationError` for an address that leads to no trace. `path` names the setting."""
+    if url is None:
+        return
     parts = _parts_of(url)
     if parts is None or parts.scheme not in ("http", "https") or not parts.netloc:
         wrong = f"expected an http address with {{trace_id}}, such as {_EXAMPLE}"

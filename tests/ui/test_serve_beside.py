@@ -29,7 +29,8 @@ def test_the_pages_of_a_sidecar_show_answers_and_its_health(tmp_path: Path) -> N
     """An answer that came as spans is on the overview; its call and the queue are on the health
     page.
     """
-    with Served(tmp_path, "--ui", "0", settings=STORED) as served:
+    trace_url = "http://localhost:16686/trace/{trace_id}"
+    with Served(tmp_path, "--ui", "0", "--trace-url", trace_url, settings=STORED) as served:
         address = re.search(r"^pages +(\S+)$", served.printed, re.MULTILINE)
         assert address, served.told
         pages = build_opener(HTTPCookieProcessor())
@@ -40,8 +41,12 @@ def test_the_pages_of_a_sidecar_show_answers_and_its_health(tmp_path: Path) -> N
             return pages.open(f"{origin}{path}").read().decode()
 
         assert "response_health" not in shown("/")
-        assert served.post(trace_request(new_trace_id())).status == 200
+        trace_id = new_trace_id()
+        assert served.post(trace_request(trace_id)).status == 200
         served.wait_for(lambda: "response_health" in shown("/"), "an answer")
+        answer = re.search(r'href="(/answer/\w+)', shown("/answers"))
+        assert answer is not None
+        assert f'href="http://localhost:16686/trace/{trace_id:032x}"' in shown(answer[1])
         assert "objective 90.0 %" in shown("/"), "as the evaluator states it"
         health = shown("/health")
         assert "is not seen from here" not in health
@@ -79,6 +84,30 @@ def test_an_offline_run_is_opened(tmp_path: Path) -> None:
     assert (process.returncode, "Traceback" in errors) == (0, False), errors
     assert "overall score" in printed
     assert "response_health" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wrong"),
+    [
+        (["--trace-url", "http://localhost/{trace_id}"], "add --ui"),
+        (["--ui", "0", "--trace-url", "http://localhost/{trace}"], "unknown placeholder"),
+    ],
+)
+def test_a_trace_url_without_a_use_is_refused(
+    arguments: list[str], wrong: str, tmp_path: Path
+) -> None:
+    (tmp_path / "s.yaml").write_text(STORED)
+    finished = subprocess.run(
+        [sys.executable, "-m", "agenteval_otel", "serve", "--settings", "s.yaml", *arguments],
+        cwd=tmp_path,
+        env=bare_environment(PYTHONPATH=str(PROJECT)),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    assert finished.returncode == 2
+    assert "--trace-url" in finished.stderr
+    assert wrong in finished.stderr
 
 
 def test_results_that_are_opened_have_a_file(
