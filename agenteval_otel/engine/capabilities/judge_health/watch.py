@@ -259,7 +259,11 @@ class JudgeHealth(Capability):
             for result in judged:
                 self._note(result, evaluation_input, unit)
             if span is not None:
-                people = [result for result in results if result.evaluator_kind == "human"]
+                people = [
+                    result
+                    for result in results
+                    if result.evaluator_kind == "human" and result.status == "scored"
+                ]
                 self._join(span, judged, people)
             if judged and self.settings.asks and not self._is_closed:
                 self._worker.start()
