@@ -621,7 +621,8 @@ async def _post_label(pages: Pages, request: Request) -> Response:
     body = await _body_of(request, _MAX_FORM)
     if body is None:
         return _message(pages, "The form is too long.", 413)
-    form = {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
+    fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
+    form = {name: values[-1] for name, values in fields.items()}
     return await run_in_threadpool(_label, pages, form, _labeller(pages, request))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -30,6 +33,8 @@ MAX_NAME: Final = 80
 _MAX_PERSON: Final = 200
 _FLUSH_S: Final = 5.0
 _PERSON_SHOWN: Final = 8
+_UNSETTLED_MS: Final = 600_000
+_READ_ALL_S: Final = 900.0
 
 
 class LabelAgreement(NamedTuple):
@@ -76,6 +81,8 @@ class Labels:
         self._version = -1
         self._human_rows = -1
         self._labels: list[Label] = []
+        self._stored: dict[str, list[Label]] = {}  # by the evaluations that hold them
+        self._all_read_s = -math.inf
 
     def all(self) -> list[Label]:
         """Return the labels that count, those of each person, the newest last."""
@@ -85,7 +92,7 @@ class Labels:
             ids = sorted({self._columns.id_of(row) for row in rows})
             self._version = version
             self._human_rows = len(rows)
-            stored = self._place.find_labels(ids)
+            stored = self._read(ids)
             self._labels = labels_in_force(stored)
             in_force = {label.label_id for label in self._labels}
             replaced: list[str] = []
@@ -95,6 +102,23 @@ class Labels:
                     replaced.append(label.label_id)
             self._columns.leave_out(replaced)
         return self._labels
+
+    def _read(self, ids: Sequence[str]) -> list[Label]:
+        """Return the labels that these evaluations hold, in the order of the ids.
+
+        Those of the last ten minutes are read each time, because the answer of a label or its
+        verdicts may come after it. All are read again every quarter of an hour.
+        """
+        now_s = time.monotonic()
+        if now_s - self._all_read_s > _READ_ALL_S:
+            self._all_read_s = now_s
+            self._stored.clear()
+        settled = f"{time.time_ns() // 1_000_000 - _UNSETTLED_MS:012x}"
+        missing = [id for id in ids if id > settled or id not in self._stored]
+        self._stored |= {id: [] for id in missing}
+        for label in self._place.find_labels(missing):
+            self._stored[label.label_id].append(label)
+        return list(chain.from_iterable(map(self._stored.__getitem__, ids)))
 
     def refresh(self) -> list[Label]:
         """Return the labels that count, as they were when the last label came.

@@ -153,7 +153,7 @@ def test_an_undo_that_is_sent_twice_counts_once(label_pages: LabelPages) -> None
     of_ann = field(person.page(), "undo")
     ben = Person(person.client, person.path, "Ben")
     assert 'name="undo"' not in ben.page()
-    for wrong in (of_ann, HOSTILE, "0" * 32):
+    for wrong in (of_ann, "", HOSTILE, "0" * 32):
         ben.post(undo=wrong)
     assert verdicts(person.pages) == {first: True}
 
@@ -365,6 +365,21 @@ def test_who_labelled_and_how_people_agree(label_pages: LabelPages, tmp_path: Pa
     stored = {item.person: item.name for item in Labels(place, columns_of(place)).all()}
     assert {"Ben", "Cleo"} < set(stored.values())
     assert "Ben" not in stored, "what identifies a person is a hash"
+
+
+def test_a_name_is_changed_and_given_up(label_pages: LabelPages) -> None:
+    """The browser keeps the last name; a long one is cut, and without one labels have none."""
+    person = label_pages(name="Ann")
+    assert 'value="Ann"' in person.page()
+    person.post(labeller=f" \t{'x' * 200}")
+    assert f'value="{"x" * 80}"' in person.page()
+    person.label("pass")
+    person.post(labeller=" ")
+    assert 'name="labeller" maxlength="80" autocomplete="name" value=""' in person.page()
+    person.label("fail")
+    names = [label.name for label in person.pages.labels.all()]
+    assert names == ["x" * 80, None]
+    assert "without a name" in person.page()
 
 
 def test_a_name_is_stored_as_typed_and_erased(label_pages: LabelPages, tmp_path: Path) -> None:
