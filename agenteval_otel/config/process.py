@@ -257,6 +257,7 @@ def _without_evaluation(settings: Settings) -> Settings:
             "storage": emitting,
             "breach": BreachSettings(),
             "judge_health": JudgeHealthSettings(enabled=False),
+            "notify": (),
             "on_breach": None,
             "on_recovery": None,
         }

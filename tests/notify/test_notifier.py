@@ -139,13 +139,15 @@ def test_the_same_is_sent_once_until_it_is_well(telemetry: RecordedTelemetry) ->
     assert states(receiver) == ["bad", "well", "bad", "bad"]
 
 
-def with_clock(telemetry: RecordedTelemetry, clock: Clock, *places: Any) -> tuple[Any, Notifier]:
+def with_clock(
+    telemetry: RecordedTelemetry, clock: Clock, *places: Any, **arguments: Any
+) -> tuple[Any, Notifier]:
     """A pipeline whose notifier has this clock, for both kinds of time."""
     made = (
         Objectives.made_by(ObjectiveSettings(QUICK)),
         lambda host: Notifier(places, host, clock=clock, time_of_day=clock),
     )
-    pipeline, _ = pipeline_of(telemetry, capabilities=made)
+    pipeline, _ = pipeline_of(telemetry, capabilities=made, **arguments)
     pipeline.capabilities.start()
     return pipeline, notifier_of(pipeline)
 

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel import configure, shutdown
+from agenteval_otel.config import default_pipeline
+from agenteval_otel.engine.capabilities.notify.notifier import Notifier
 from agenteval_otel.engine.capabilities.notify.week import MOST_PAIRS, PairFigures, difference
 from agenteval_otel.engine.signals import StateChange
 from agenteval_otel.models.intervals import Estimate, wilson_interval
 from agenteval_otel.testing import RecordedTelemetry
+from tests.judge_health.test_watch import Provider
 from tests.notify.support import place_of
 from tests.notify.test_notifier import Clock, notices, with_clock
 from tests.storage.receiver import Answer, receiving
@@ -206,3 +210,48 @@ def test_a_summary_is_due_at_the_local_time(now: str, due: str) -> None:
 def test_no_summary_is_due(fields: dict[str, Any]) -> None:
     """Where none is wanted."""
     assert place_of("webhook", url="http://x", **fields).next_summary(0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("spend", "words"),
+    [
+        ({"prices": {"judge-1": {"input": 10_000, "output": 0}}}, "Calls of judges cost 3.00 USD."),
+        (None, "3 calls of judges have no known price."),
+    ],
+)
+def test_what_judges_cost_is_in_it(
+    telemetry: RecordedTelemetry, clock: Clock, spend: dict[str, Any] | None, words: str
+) -> None:
+    """A hundred tokens a question, of which the price is known or not."""
+    provider = Provider()
+    with receiving(Answer(204)) as receiver:
+        place = place_of("webhook", url=receiver.url)
+        evaluator = provider.asks(spend=spend)
+        arguments: dict[str, Any] = {"evaluators": (evaluator,), "objective": None}
+        pipeline, notifier = with_clock(telemetry, clock, place, **arguments)
+        ask = pipeline_ask(pipeline)
+        for number in range(3):
+            ask(f"With pleasure, {number}.")
+        assert pipeline.flush(30.0)
+        clock.now_s += WEEK_S
+        notifier.look()
+        assert pipeline.shutdown(10.0)
+    provider.server.close()
+    head, criterion = notices(receiver)
+    assert head["text"].endswith(words)
+    assert (
+        criterion["text"] == "polite of shop: 100.0 % pass of 3 answers, too few for an interval."
+    )
+
+
+def test_a_process_that_does_not_evaluate_sends_nothing() -> None:
+    """Its sidecar does, by its own settings."""
+    with receiving(Answer(204)) as receiver:
+        configure(
+            evaluate_in="sidecar",
+            endpoint="http://127.0.0.1:1",
+            notify=[{"type": "webhook", "url": receiver.url}],
+        )
+        assert default_pipeline().capabilities.of(Notifier) is None
+        shutdown(0.1)
+    assert receiver.requests == []
