@@ -70,6 +70,18 @@ class Prometheus(BackendProcess):
             for actual in answer["data"]["result"]
         ]
 
+    def moments(
+        self, expression: str, *, since: float, until: float, step_s: float
+    ) -> list[tuple[Mapping[str, str], list[float]]]:
+        """Return for each series of a range query its labels, and the moments at which it has a value."""
+        requests = {"query": expression, "step": f"{step_s}"}
+        requests |= {"start": f"{since:.3f}", "end": f"{until:.3f}"}
+        answer = self._get_json(self.ports.web, "/api/v1/query_range", requests)
+        return [
+            (series["metric"], [float(moment) for moment, _ in series["values"]])
+            for series in answer["data"]["result"]
+        ]
+
     def samples(self, selector: str, window: str) -> list[list[float]]:
         """Return the stored values of each series that the selector finds, oldest first."""
         requests = {"query": f"{selector}[{window}]"}

@@ -14,7 +14,7 @@ import pytest
 
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.pages import PAGES
-from tests.provisioning.queries import PanelQuery, queries_of
+from tests.provisioning.queries import PanelQuery, annotations_of, queries_of
 from tests.ui.served import client_of, served
 
 from .faults import LOOPBACK
@@ -129,7 +129,6 @@ def test_an_alert_leads_to_the_answers_that_fail(stack: Stack) -> None:
     fell = {"job": FALLING, CRITERION: FELL}
     assert stack.prometheus.wait_for(lambda _: stack.webhook.firing(**fell), ARRIVAL_LIMIT_S)
     url = stack.webhook.firing(**fell)[0].annotations["answers_url"]
-    print(url)
     assert url.startswith(f"{PAGES}/answers?agent=support&criterion={FELL}&outcome=fail&")
     with served(stack.stored) as address, client_of(address) as client:
         page = client.get(url.removeprefix(PAGES))
@@ -154,8 +153,8 @@ def test_failing_answers_are_found_in_jaeger(stack: Stack) -> None:
     """
     wanted = {semconv.criterion_score(FELL): "0", semconv.criterion_label(FELL): semconv.LABEL_FAIL}
     (failed,) = stack.prometheus.query(
-        f'sum(agenteval_evaluation_results_total{{job="{FALLING}", {CRITERION}="{FELL}", '
-        'gen_ai_evaluation_score_label="fail"})'
+        f'sum(last_over_time(agenteval_evaluation_results_total{{job="{FALLING}", {CRITERION}="{FELL}", '
+        'gen_ai_evaluation_score_label="fail"}[10m]))'
     )
     actual = stack.jaeger.wait_for(
         lambda jaeger: (
@@ -187,18 +186,20 @@ CHOSEN = ((FALLING, FELL), (REVIEWED, "Coherence"), (HEALTHY, FELL), (OTHERS, FE
 """Services and criteria that an operator chooses, until a panel has something to show."""
 
 
+def shipped() -> dict[str, str]:
+    """Return the shipped dashboards."""
+    folder = FOLDER / "grafana/dashboards"
+    return {f"dashboards/{path.name}": path.read_text() for path in folder.glob("*.json")}
+
+
 def panels() -> list[list[PanelQuery]]:
     """Every query of every shipped dashboard with its variables filled in, once for each choice.
 
     No criterion of these settings has a threshold that its mean is alerted on.
     """
-    texts = {
-        f"dashboards/{path.name}": path.read_text()
-        for path in (FOLDER / "grafana/dashboards").glob("*.json")
-    }
     of_choices = [
         queries_of(
-            texts,
+            shipped(),
             {
                 "baseline": "1.0",
                 "candidate": "2.0",
@@ -230,6 +231,29 @@ def test_every_panel_shows_data(stack: Stack, panel: list[PanelQuery]) -> None:
         assert any(stack.prometheus.query(item.expression, at=at) for item in panel), panel[
             0
         ].expression
+
+
+def test_graphs_mark_when_versions_begin(stack: Stack) -> None:
+    """Each version of a service once, and of the falling one the prompt that was released half-way."""
+    marks = {mark.panel: mark.expression for mark in annotations_of(shipped(), {}, interval="2s")}
+    begins = {}
+    for name, expression in marks.items():
+        until = stack.ended_at
+        series = stack.prometheus.moments(expression, since=until - 150, until=until, step_s=2.0)
+        for labels, moments in series:
+            version = labels.get("service_version") or labels["gen_ai_prompt_version"]
+            begins[name, labels["job"], version] = moments
+    assert {key: len(moments) for key, moments in begins.items()} == dict.fromkeys(begins, 1)
+    assert {version for name, job, version in begins if (name, job) == ("Releases", HEALTHY)} == {
+        "1.0",
+        "2.0",
+    }
+    ((second,),) = (
+        moments
+        for (name, job, version), moments in begins.items()
+        if (name, job, version) == ("Prompt versions", FALLING, "2")
+    )
+    assert stack.fell_at < second < stack.ended_at
 
 
 def test_an_exemplar_leads_to_the_trace_and_to_its_events(stack: Stack) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
-    "PanelQuery", "dashboards_of", "interpolated", "late_choices", "panels_of", "queries_of", "variables_of",
+    "PanelQuery", "annotations_of", "dashboards_of", "interpolated", "late_choices", "panels_of", "queries_of",
+    "variables_of",
 ]  # fmt: skip
 
 _VARIABLE = re.compile(r"\$(\w+)|\[\[(\w+?)(?::\w+)?\]\]|\$\{(\w+)(?:\.[^:}]+)?(?::[^}]+)?\}")
@@ -57,6 +58,21 @@ def queries_of(
     return result
 
 
+def annotations_of(
+    files: Mapping[str, str], values: Mapping[str, str], *, interval: str
+) -> list[PanelQuery]:
+    """Return the queries of what dashboards mark on graphs, as `queries_of` returns those of panels."""
+    result = []
+    for dashboard in dashboards_of(files):
+        chosen = {**variables_of(dashboard), **values, "__interval": interval}
+        for annotation in dashboard["annotations"]["list"]:
+            expression = interpolated(annotation["expr"], chosen)
+            result.append(
+                PanelQuery(dashboard["uid"], annotation["name"], "prometheus", expression)
+            )
+    return result
+
+
 def dashboards_of(files: Mapping[str, str]) -> list[dict[str, Any]]:
     """The dashboards among generated files."""
     return [
@@ -70,7 +86,7 @@ def panels_of(dashboard: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The panels of a dashboard, those of its rows among them; headings are left out."""
     for panel in dashboard["panels"]:
         if panel["type"] == "row":
-            yield from panels_of(panel)
+            yield from panels_of({"panels": panel.get("panels") or ()})
         else:
             yield panel
 

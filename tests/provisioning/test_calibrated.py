@@ -20,6 +20,7 @@ from agenteval_otel.offline.calibration.record import CalibrationRecord, Calibra
 from agenteval_otel.provisioning import MonitoringPlan, promql
 from agenteval_otel.provisioning.grafana import files_of as dashboards_of
 from agenteval_otel.provisioning.prometheus import files_of
+from agenteval_otel.provisioning.prometheus.rules import SHOWN
 from agenteval_otel.testing import ScriptedJudge
 
 from .plans import loaded
@@ -75,14 +76,15 @@ def test_the_rules_have_the_corrected_rate_of_calibrated_criteria(rules: Any) ->
     """For each window that dashboards offer, of this criterion alone; without a record there is
     none.
     """
-    (group,) = loaded(rules["corrected"]["rules/agenteval-dashboards.yaml"])["groups"]
+    groups = loaded(rules["corrected"]["rules/agenteval-dashboards.yaml"])["groups"]
+    of_dashboards = [rule for group in groups for rule in group["rules"]]
     corrected = {
-        rule["record"]: rule["expr"] for rule in group["rules"] if "corrected" in rule["record"]
+        rule["record"]: rule["expr"] for rule in of_dashboards if "corrected" in rule["record"]
     }
     assert sorted(corrected) == sorted(
         f"agenteval:corrected_pass_rate{end}:{window}"
         for end in ("", "_low", "_high")
-        for window in ("5m", "1h", "1d")
+        for window in SHOWN
     )
     assert all(
         '{gen_ai_evaluation_name="polite"}' in expression for expression in corrected.values()

@@ -1,7 +1,6 @@
 """Dashboards follow from the settings, and keep the rules of Grafana's linter.
 
-There are four exceptions. *Environment* and *Job* have no *All*, because two services in one rate
-mean nothing. Single values use ``increase(...[$__range])``, because one interval of a scrape has too
+There are three exceptions. Single values use ``increase(...[$__range])``, because one interval of a scrape has too
 few results. Loki queries select by *Service in Loki*, because Loki has only the stream label
 ``service_name``. Panels of errors, losses and exemplars may be empty.
 """
@@ -13,6 +12,7 @@ import re
 import sys
 from collections.abc import Mapping
 from typing import Any, get_args
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 import yaml
@@ -28,8 +28,10 @@ from agenteval_otel.provisioning.prometheus import files_of as rules_of
 from agenteval_otel.provisioning.promql import label_name
 from agenteval_otel.semconv import INSTRUMENTS
 from agenteval_otel.telemetry.metrics import UnitIncrements
+from agenteval_otel.ui.answer_list import ListQuery
+from agenteval_otel.ui.views import Window, moment_in
 
-from .plans import FULL, PLAIN, criterion, loaded, plan_of
+from .plans import FULL, HOSTILE, PLAIN, criterion, loaded, plan_of
 from .queries import dashboards_of, interpolated, late_choices, panels_of, queries_of
 
 KINDS = ("recorded", "raw")
@@ -89,7 +91,7 @@ def test_recorded_queries_ask_for_series_that_the_rules_record() -> None:
         for board in dashboards_of(files_of(FULL))
         for item in board["templating"]["list"]
     }["window"].split(",")
-    assert windows == ["5m", "1h", "1d"]
+    assert windows == ["5m", "15m", "1h", "6h", "1d", "7d"]
     for window in windows:
         asked = {
             name
@@ -279,7 +281,8 @@ def test_data_source_environment_and_service_are_variables(dashboard: Mapping[st
     assert (source["type"], source["query"]) == ("datasource", "prometheus")
     for name, label in (("environment", "Environment"), ("job", "Job")):
         result = variables[name]
-        assert (result["type"], result["label"], result["multi"]) == ("query", label, False)
+        assert (result["type"], result["label"], result["multi"]) == ("query", label, True)
+        assert (result["includeAll"], result["allValue"]) == (True, ".*")
         assert result["datasource"] == {"type": "prometheus", "uid": "${prometheus_datasource}"}
         assert result["query"].startswith("label_values(")
     for name, variable in variables.items():
@@ -314,9 +317,10 @@ def test_every_panel_says_what_it_shows(dashboard: Mapping[str, Any]) -> None:
             "[Pp]ass rate|[Mm]ean score", panel["title"]
         ):
             assert re.search("answers|How many", panel["description"]), panel["title"]
-    ids = [item["id"] for item in dashboard["panels"]]
+    rows = [item for item in dashboard["panels"] if item["type"] == "row"]
+    ids = [item["id"] for item in (*panels, *rows)]
     assert len(set(ids)) == len(ids)
-    places = [item["gridPos"] for item in dashboard["panels"]]
+    places = [item["gridPos"] for item in (*panels, *rows)]
     taken = [
         (place["x"] + right, place["y"] + down)
         for place in places
@@ -336,10 +340,8 @@ def test_every_selector_takes_environment_and_job(dashboard: Mapping[str, Any]) 
         selectors = _SELECTOR.findall(target["expr"])
         assert selectors, title
         for name, matchers, _ in selectors:
-            assert 'deployment_environment_name="$environment", job="$job"' in matchers, (
-                title,
-                name,
-            )
+            service = 'deployment_environment_name=~"$environment", job=~"$job"'
+            assert service in matchers, (title, name)
             if dashboard["uid"] == "agenteval-operations":
                 assert 'instance=~"$instance"' in matchers, (title, name)
         without = re.sub(r"by \([^)]*\)", "", _SELECTOR.sub("", target["expr"]))
@@ -410,15 +412,103 @@ def test_dashboards_lead_to_each_other() -> None:
         assert all(link["includeVars"] and link["keepTime"] for link in item["links"])
     overview = panels(FULL, "agenteval-overview")
     for title in ("Pass rate", "Mean score"):
-        links = [
-            prop["value"][0]["url"]
-            for override in overview[title]["fieldConfig"]["overrides"]
-            for prop in override["properties"]
-            if prop["id"] == "links"
+        links = urls_of(overview[title])
+        details = [url for url in links if url.startswith("/d/agenteval-criterion?")]
+        assert len(details) == 1
+        assert "&var-job=${__data.fields.service:percentencode}&" in details[0]
+        assert details[0].endswith("&var-criterion=${__value.raw:percentencode}")
+
+
+def urls_of(panel: Mapping[str, Any]) -> list[str]:
+    """Return where the values of a panel lead."""
+    config = panel["fieldConfig"]
+    properties = [item for override in config["overrides"] for item in override["properties"]]
+    of_columns = [link for item in properties if item["id"] == "links" for link in item["value"]]
+    return [link["url"] for link in (*of_columns, *config["defaults"].get("links", ()))]
+
+
+@pytest.mark.parametrize("queries", KINDS)
+def test_values_lead_to_the_answers_that_fail(queries: str) -> None:
+    """Pages take seconds. What an address says is read there, and names may have any character."""
+    ends = {"${__from:date:seconds}": "100", "${__to:date:seconds}": "200"}
+    ends |= {"${__value.time:date:seconds}": "200"}
+    seen = set()
+    for board in dashboards_of(files_of(FULL, queries=queries, pages="https://scores.example/")):
+        for panel in panels_of(board):
+            for url in urls_of(panel) if panel["type"] != "text" else ():
+                if not url.startswith("https://scores.example/answers?"):
+                    continue
+                for variable, seconds in ends.items():
+                    url = url.replace(variable, seconds)
+                named = re.sub(r"\$\{[^}]+:percentencode\}", quote(HOSTILE), url)
+                query = dict(parse_qsl(urlsplit(named).query))
+                wanted = ListQuery.read(query, Window(by="evaluated"), ["agent"])
+                assert wanted.names == {"criterion": HOSTILE, "agent": HOSTILE}, panel["title"]
+                assert (wanted.outcome, query["time"]) == ("fail", "evaluated")
+                moments = (moment_in(query.get("since")), moment_in(query.get("until")))
+                assert moments in ((100, 200), (None, 200)), panel["title"]
+                seen.add((board["uid"], panel["title"]))
+    assert seen == {
+        ("agenteval-overview", "Pass rate"),
+        ("agenteval-overview", "Pass rate over time"),
+        ("agenteval-overview", "Failing results"),
+        ("agenteval-overview", "Results"),
+        ("agenteval-criterion", "Pass rate of $agent"),
+        ("agenteval-criterion", "By agent"),
+    }
+
+
+def test_without_pages_no_value_leads_to_them() -> None:
+    assert "/answers" not in "".join(files_of(FULL, pages="none").values())
+
+
+def test_means_are_folded_away_where_there_are_pass_rates() -> None:
+    """Both series of panels are there, and those of the pass rate are seen at first."""
+    for board in dashboards_of(files_of(FULL)):
+        folded = [
+            panel["title"]
+            for row in board["panels"]
+            if row["type"] == "row" and row["collapsed"]
+            for panel in row["panels"]
         ]
-        assert links == [
-            "/d/agenteval-criterion?${__url_time_range}&${__all_variables}&var-criterion=${__value.raw}"
-        ]
+        titles = [panel["title"] for panel in panels_of(board)]
+        assert folded == [title for title in titles if title.startswith("Mean score")]
+    for board in dashboards_of(files_of(PLAIN)):  # its criterion has no verdicts
+        assert not any(row.get("collapsed") for row in board["panels"])
+
+
+def test_a_row_has_the_colour_of_its_rate_beside_the_objective() -> None:
+    """A criterion without an objective has none: Grafana takes the first step where it has no number."""
+    for uid, title in (("agenteval-overview", "Pass rate"), ("agenteval-criterion", "By agent")):
+        overrides = panels(FULL, uid)[title]["fieldConfig"]["overrides"]
+        (looks,) = (
+            {item["id"]: item["value"] for item in override["properties"]}
+            for override in overrides
+            if override["matcher"]["options"] == "to objective"
+        )
+        assert looks["custom.cellOptions"]["applyToRow"] is True
+        steps = looks["thresholds"]["steps"]
+        assert [step["value"] for step in steps] == [None, -1.0, 0.0]
+        assert steps[0]["color"] == "transparent"
+
+
+def test_versions_of_services_and_prompts_are_marked() -> None:
+    """Those of prompts where they are a metric dimension, on every dashboard."""
+    with_prompts = FULL.model_copy(update={"dimensions": ("gen_ai.prompt.version",)})
+    for plan, wanted in (
+        (FULL, ["Releases"]),
+        (with_prompts, ["Releases", "Prompt versions"]),
+        (MonitoringPlan(), ["Releases"]),
+    ):
+        for queries in KINDS:
+            for board in dashboards_of(files_of(plan, queries=queries)):
+                marks = board["annotations"]["list"]
+                assert [mark["name"] for mark in marks] == wanted
+                for mark in marks:
+                    assert mark["target"]["expr"] == mark["expr"]
+                    assert (
+                        'deployment_environment_name=~"$environment", job=~"$job"' in mark["expr"]
+                    )
 
 
 def test_the_labels_in_queries_are_those_of_the_instruments() -> None:

@@ -39,9 +39,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 9
 VERSIONS = ("1.9", "1.10")
 ENVIRONMENT = "production"
-TIME_SCALE = 0.02  # an hour is 72 s, which holds all that the applications send
+TIME_SCALE = 0.05  # an hour is 180 s, which holds all that the applications send, and the tests
 KINDS = ("recorded", "raw")
 BREAKS = ("broken", JUDGED)
+ONE_AGENT = "日本 ü"
+"""Panels with a band are repeated for each agent."""
+OBJECTIVES = ("short", JUDGED, "response_health")
 WITHOUT_DATA = {
     ("agenteval-operations", "Event loop lag"),  # the application has no event loop
     # These take more scores than come in the time.
@@ -103,7 +106,8 @@ def prometheus_fixture(
         for program in programs:
             output, _ = program.communicate(timeout=120)
             assert program.returncode == 0, output
-        recording.wait_for(lambda seen: seen.query("agenteval_version:mean_score_high:1h"), 60.0)
+        # The last one that is recorded.
+        recording.wait_for(lambda seen: seen.query("agenteval_tag_tenant:mean_score_high:1h"), 60.0)
         yield recording
 
 
@@ -148,7 +152,9 @@ def panel_queries(plan: MonitoringPlan, kind: str = "recorded", **values: str) -
 
 
 def rates_of(plan: MonitoringPlan, kind: str = "recorded", **values: str) -> list[PanelQuery]:
-    """The columns of the table of agents on the criterion's dashboard."""
+    """The columns of the table of agents on the criterion's dashboard: of recorded ones the rate, its
+    ends, what it is from the objective, and the answers.
+    """
     wanted = ("agenteval-criterion", "By agent")
     return [
         query
@@ -165,9 +171,17 @@ def test_every_query_of_metrics_gives_data(
     """Every PromQL query gives a number; those that need something this application has not are
     listed.
     """
+    asked = [
+        of_one if "$agent" in query.panel else query
+        for query, of_one in zip(
+            panel_queries(plan, kind, criterion=criterion),
+            panel_queries(plan, kind, criterion=criterion, agent=ONE_AGENT),
+            strict=True,
+        )
+    ]
     empty = {
         (query.dashboard, query.panel, query.expression)
-        for query in panel_queries(plan, kind, criterion=criterion)
+        for query in asked
         if query.kind == "prometheus"
         and not _numbers(prometheus, query)
         and not _needs_something(query, criterion)
@@ -185,6 +199,8 @@ def _needs_something(query: PanelQuery, criterion: str) -> bool:
             return True  # the mean of none is alerted on
         if criterion == "spoken" and (query.panel.startswith(("Pass rate", "By "))):
             return True  # it has no verdicts
+        if "agenteval:objective" in query.expression and criterion not in OBJECTIVES:
+            return True
         if query.panel == "Duration":
             return criterion != JUDGED
     return (query.dashboard, query.panel) in WITHOUT_DATA
@@ -202,11 +218,10 @@ def test_an_agent_is_found_whatever_it_is_called(
     """The variable's value gives that agent's results and no other's."""
     pattern = re.sub(r"[\\^$*+?.()|\[\]{}/]", r"\\\g<0>", agent)  # as Grafana's `regex` does
     columns = [query for kind in KINDS for query in rates_of(plan, kind, agent=pattern)]
-    assert len(columns) == 4 + 2
+    assert len(columns) == 5 + 2
+    found = {AGENT: agent, "job": "awkward", "deployment_environment_name": ENVIRONMENT}
     for query in columns:
-        assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [
-            {AGENT: agent}
-        ]
+        assert [dict(sample.labels) for sample in prometheus.query(query.expression)] == [found]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -230,7 +245,7 @@ def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: Monito
     """By agent: at least <= pass rate <= at most, all between 0 and 1, and narrower than
     everything.
     """
-    rate, low, high, answers = (
+    rate, low, high, difference, answers = (
         {sample.labels[AGENT]: sample.value for sample in prometheus.query(query.expression)}
         for query in rates_of(plan)
     )
@@ -239,6 +254,7 @@ def test_the_band_lies_around_the_pass_rate(prometheus: Prometheus, plan: Monito
         assert 0 <= low[agent] <= share <= high[agent] <= 1
         assert high[agent] - low[agent] < 1
         assert answers[agent] > 1
+        assert difference[agent] == pytest.approx(share - 0.5, abs=0.05)
 
 
 def test_a_difference_of_versions_lies_in_its_interval(

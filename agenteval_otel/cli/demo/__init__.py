@@ -35,6 +35,7 @@ from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.sampling import ErrorSampler, FirstOfSampler, RatioSampler, SlowSampler
+from agenteval_otel.semconv import PROMPT_VERSION
 from agenteval_otel.storage import OtlpStorageProvider, SqlStorageProvider
 from agenteval_otel.telemetry.target import is_endpoint, sdk_disabled
 
@@ -138,7 +139,11 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Any]:
     they are the demo's own.
     """
     if arguments.traffic is None:
-        return {"evaluators": demo_evaluators(), "criteria": demo_criteria()}
+        return {
+            "evaluators": demo_evaluators(),
+            "criteria": demo_criteria(),
+            "metric_dimensions": {PROMPT_VERSION: 8},
+        }
     fields, loaded = fields_of_settings(arguments)
     if loaded.file is None:
         return {

@@ -10,22 +10,27 @@ from typing import Final
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles
+from agenteval_otel.provisioning.pages import PAGES, pages_at
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
 _EXPORT_INTERVAL_S: Final = 60.0  # of the applications: nothing new happens between two exports
 
 
-def files_of(plan: MonitoringPlan, *, queries: str = "recorded") -> GeneratedFiles:
+def files_of(
+    plan: MonitoringPlan, *, queries: str = "recorded", pages: str = PAGES
+) -> GeneratedFiles:
     """Return the dashboards and what Grafana reads at its start, by path.
 
     Raises `ConfigurationError` without the extra.
 
     `queries` are ``recorded``, on top of the recording rules of Prometheus, or ``raw``, without
-    them.
+    them. Links to answers begin with the address of the pages.
     """
+    address = pages_at(pages)
     if queries not in ("recorded", "raw"):
         raise ConfigurationError(f"is {queries!r}. Known: recorded, raw", path="--queries")
     try:
+        from agenteval_otel.provisioning.grafana.boards import BoardOptions
         from agenteval_otel.provisioning.grafana.dashboards import files_of as dashboards_of
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "grafana_foundation_sdk":
@@ -38,7 +43,7 @@ def files_of(plan: MonitoringPlan, *, queries: str = "recorded") -> GeneratedFil
     dashboards = folder.joinpath("dashboards.yaml").read_text("utf-8")
     interval = f'"{plan.duration(_EXPORT_INTERVAL_S)}"'
     return {
-        **dashboards_of(plan, is_raw=queries == "raw"),
+        **dashboards_of(plan, BoardOptions(is_raw=queries == "raw", pages=address)),
         "provisioning/datasources/agenteval.yaml": datasources.replace("@interval@", interval),
         "provisioning/dashboards/agenteval.yaml": dashboards,
     }

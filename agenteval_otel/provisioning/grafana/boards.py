@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import count
 from string import ascii_uppercase
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -30,7 +31,8 @@ from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 from agenteval_otel import semconv
 from agenteval_otel.provisioning.files import MARK, GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT
+from agenteval_otel.provisioning.prometheus.rules import SHOWN, window
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, VERSION, label_name
 from agenteval_otel.semconv import Instrument
 
 BAND = ("upper end", "lower end")
@@ -47,8 +49,10 @@ WHOLE = "$__range"
 """Window of a single value, which is what the dashboard shows."""
 WINDOW = "$window"
 """Window that is chosen."""
-SERVICE = f'{ENVIRONMENT}="$environment", job="$job"'
+SERVICE = f'{ENVIRONMENT}=~"$environment", job=~"$job"'
 PROCESS = f'{SERVICE}, instance=~"$instance"'
+SERVICES: Mapping[str, str] = {ENVIRONMENT: "environment", "job": "service"}
+"""The labels that keep services apart in a panel, each with its heading in a table."""
 LOST = "dropped_.*|" + "|".join(
     (semconv.RATE_LIMITED, semconv.CAPTURE_FAILED, semconv.PIPELINE_FAILED)
 )
@@ -83,12 +87,35 @@ class PanelQuery(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a table: its heading, and how its values are shown."""
+    """A column of a table: its heading, and how its values are shown.
+
+    Where there are `row_steps`, the whole row has the colour of the last step that the value reaches.
+    """
 
     query: str
     heading: str
     unit: str = "percentunit"
     texts: Mapping[str, tuple[str, Color]] = {}
+    row_steps: Steps = ()
+
+
+class PanelLink(NamedTuple):
+    """Where a click on a value leads, with Grafana's variables."""
+
+    title: str
+    url: str
+
+
+class BoardOptions(NamedTuple):
+    """Says how all dashboards are made.
+
+    Attributes:
+        is_raw: Their queries do without recorded series.
+        pages: Where links to answers begin. Empty: no links.
+    """
+
+    is_raw: bool
+    pages: str
 
 
 class Board:
@@ -96,14 +123,19 @@ class Board:
 
     The variables that all dashboards have are first, so links keep what was chosen.
 
-    `is_raw` says that its queries do without recorded series. Panels have a width (of 24). A point
-    of a sparse panel stands for five minutes at least, so that it has results.
+    Panels have a width (of 24). A point of a sparse panel stands for five minutes at least, so that
+    it has results.
     """
 
-    def __init__(self, plan: MonitoringPlan, name: str, description: str, *, is_raw: bool) -> None:
+    def __init__(
+        self, plan: MonitoringPlan, name: str, description: str, options: BoardOptions
+    ) -> None:
         self.plan = plan
         self._name = name
-        self.is_raw = is_raw
+        self.is_raw = options.is_raw
+        self.pages = options.pages
+        self._row: builders.Row | None = None  # a collapsed row holds its panels itself
+        self._annotations: list[dict[str, Any]] = []
         self._dashboard = dashboard = builders.Dashboard(f"agenteval: {name}").uid(uid_of(name))
         dashboard.description(f"{description} {MARK} grafana`.").tags([_TAG]).timezone(
             "browser"
@@ -125,23 +157,74 @@ class Board:
             (
                 "environment",
                 f"label_values({_RESPONSES}, {ENVIRONMENT})",
-                "deployment.environment.name of the service.",
+                "deployment.environment.name of the service. Services without one are among all.",
             ),
             (
                 "job",
-                f'label_values({_RESPONSES}{{{ENVIRONMENT}="$environment"}}, job)',
+                f'label_values({_RESPONSES}{{{ENVIRONMENT}=~"$environment"}}, job)',
                 "The service.",
             ),
         ):
-            dashboard.with_variable(_queried(variable, variable.title(), query, description))
+            dashboard.with_variable(
+                _choice(variable, variable.title(), query, description, all_value=".*")
+            )
 
     def files(self) -> GeneratedFiles:
         """Return the dashboard as JSON, its panels numbered in their order."""
+        self._end_row()
         built = self._dashboard.build()
-        for number, panel in enumerate(built.panels or (), start=1):
-            panel.id_val = number
-        text = json.dumps(built, cls=JSONEncoder, indent=1, ensure_ascii=False, sort_keys=True)
+        numbers = count(1)
+        for panel in built.panels or ():
+            panel.id_val = next(numbers)
+            for inner in getattr(panel, "panels", None) or ():
+                inner.id_val = next(numbers)
+        tree = json.loads(json.dumps(built, cls=JSONEncoder))
+        tree["annotations"] = {"list": self._annotations}
+        text = json.dumps(tree, indent=1, ensure_ascii=False, sort_keys=True)
         return {f"dashboards/{self._name}.json": f"{text}\n"}
+
+    def mark_versions(self) -> None:
+        """Mark when versions of services and of prompts begin.
+
+        Those of prompts are known if they are a metric dimension.
+        """
+        marked = {VERSION: ("Releases", "agenteval_version", "blue")}
+        prompt = label_name(semconv.PROMPT_VERSION)
+        if semconv.PROMPT_VERSION in self.plan.dimensions:
+            marked[prompt] = ("Prompt versions", prompt, "purple")
+        for label, (name, level, color) in marked.items():
+            series = f"{level}:units:1d"
+            if self.is_raw or not self.plan.criteria:
+                series = _RESULTS if label == prompt else _RESPONSES
+            self._mark_beginnings(name, label, f'{series}{{{SERVICE}, {label}!=""}}', color)
+
+    def _mark_beginnings(self, name: str, label: str, series: str, color: Color) -> None:
+        """Mark on graphs when a value of the label is first there.
+
+        It is first there if no service had it within a day before. `series` is a name with its
+        selector.
+        """
+        group = f"group by ({', '.join((*SERVICES, label))})"
+        day = self.plan.duration(86_400.0)
+        expression = (
+            f"{group} ({series}) unless {group} (present_over_time({series}[{day}] offset "
+            "$__interval))"
+        )
+        # The library's annotations have no texts. Versions of Grafana differ in where they look for
+        # the expression.
+        self._annotations.append(
+            {
+                "name": name,
+                "enable": True,
+                "hide": False,
+                "iconColor": color,
+                "datasource": {"type": "prometheus", "uid": "${prometheus_datasource}"},
+                "expr": expression,
+                "target": {"refId": "Anno", "expr": expression, "range": True},
+                "titleFormat": f"{{{{{label}}}}} begins",
+                "textFormat": f"{name}: {{{{job}}}} {{{{{ENVIRONMENT}}}}}",
+            }
+        )
 
     def choose_instances(self) -> None:
         instances = f"label_values({_RESPONSES}{{{SERVICE}}}, instance)"
@@ -151,23 +234,18 @@ class Board:
 
     def choose_window(self) -> None:
         """Add the variable for how far back a rate looks, at each point."""
-        seconds = {"5m": 300.0, "1h": 3_600.0, "1d": 86_400.0}
-        scaled = (
-            f"{name} : {self.plan.duration(value, at_least_s=2.0)}"
-            for name, value in seconds.items()
-        )
         if self.is_raw:
-            values = ",".join(scaled)
-            shown = self.plan.duration(3_600.0, at_least_s=2.0)
+            values = ",".join(f"{name} : {window(self.plan, name)}" for name in SHOWN)
+            shown = window(self.plan, "1h")
         else:
-            values = ",".join(seconds)
+            values = ",".join(SHOWN)
             shown = "1h"
-        window = builders.CustomVariable("window").label("Window").values(values)
-        window.description(
+        variable = builders.CustomVariable("window").label("Window").values(values)
+        variable.description(
             "Each rate and mean is of the answers that were evaluated in this time before it."
         )
         self._dashboard.with_variable(
-            window.current(models.VariableOption(selected=True, text="1h", value=shown))
+            variable.current(models.VariableOption(selected=True, text="1h", value=shown))
         )
 
     def choose_criterion(self) -> None:
@@ -233,8 +311,18 @@ class Board:
             late.current(models.VariableOption(selected=True, text="all", value=on_time_and_late))
         )
 
-    def row(self, title: str) -> None:
-        self._dashboard.with_row(builders.Row(title))
+    def row(self, title: str, *, is_collapsed: bool = False) -> None:
+        self._end_row()
+        row = builders.Row(title)
+        if is_collapsed:
+            self._row = row
+        else:
+            self._dashboard.with_row(row)
+
+    def _end_row(self) -> None:
+        if self._row is not None:
+            self._dashboard.with_row(self._row)
+            self._row = None
 
     def graph(
         self,
@@ -247,6 +335,7 @@ class Board:
         width: int = 12,
         sparse: bool = False,
         for_each: str = "",
+        links: Sequence[PanelLink] = (),
     ) -> None:
         """Add a panel of lines over time, shares from 0 to 1.
 
@@ -273,6 +362,10 @@ class Board:
                 _override(panel, legend, looks)
         if stacked:
             panel.stacking(_stacking()).fill_opacity(30)
+        if links:
+            panel.data_links(
+                [builders.DashboardLink(title).url(url).target_blank(True) for title, url in links]
+            )
         if for_each:
             panel.repeat(for_each).repeat_direction("v")
         _with_legend(panel).line_width(2).show_points(common.VisibilityMode.AUTO).span_nulls(False)
@@ -344,11 +437,13 @@ class Board:
         keys: Mapping[str, str],
         *columns: Column,
         link: str = "",
+        links: Sequence[PanelLink] = (),
         width: int = 24,
     ) -> None:
         """Add a table with one row for each combination of labels.
 
-        `keys` has each label and its heading. The last of them has the link.
+        `keys` has each label and its heading. The last of them has `link`, and the first column
+        after it has `links`.
         """
         panel = _described(table.Panel(), title, description, "percentunit", _METRICS)
         names = dict(keys)
@@ -367,11 +462,16 @@ class Board:
                     "mappings": [_mapped(column.texts)],
                     "custom.cellOptions": {"type": "color-background"},
                 }
+            if column.row_steps:
+                looks |= _row_colors(column.row_steps)
             if looks:
                 _override(panel, column.heading, looks)
         if link:
             last_heading = list(keys.values())[-1]
             _override(panel, last_heading, {"links": [{"title": "Details", "url": link}]})
+        if links:
+            opened = [{"title": title, "url": url, "targetBlank": True} for title, url in links]
+            _override(panel, columns[0].heading, {"links": opened})
         order = {name: at for at, name in enumerate(names)}
         panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
         organized = {"excludeByName": {"Time": True}, "indexByName": order, "renameByName": names}
@@ -406,7 +506,11 @@ class Board:
     def _add(self, panel: Any, width: int, height: int = 8, *, sparse: bool = False) -> None:
         if sparse:
             panel.interval(self.plan.duration(_SPARSE_S)).max_data_points(_POINTS)
-        self._dashboard.with_panel(panel.span(width).height(height))
+        placed = panel.span(width).height(height)
+        if self._row is None:
+            self._dashboard.with_panel(placed)
+        else:
+            self._row.with_panel(placed)
 
 
 def uid_of(name: str) -> str:
@@ -504,6 +608,16 @@ def _mapped(texts: Mapping[str, tuple[str, Color]]) -> models.ValueMap:
             for at, (text, color) in texts.items()
         }
     )
+
+
+def _row_colors(steps: Steps) -> dict[str, Any]:
+    marks = [{"value": at, "color": color} for at, color in steps]
+    cell = {"type": "color-background", "mode": "basic", "applyToRow": True}
+    return {
+        "thresholds": {"mode": "absolute", "steps": marks},
+        "color": {"mode": "thresholds"},
+        "custom.cellOptions": cell,
+    }
 
 
 def _override(panel: table.Panel | timeseries.Panel, field: str, looks: Mapping[str, Any]) -> None:

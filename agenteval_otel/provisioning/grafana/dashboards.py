@@ -22,10 +22,13 @@ from agenteval_otel.provisioning.grafana.boards import (
     LIMIT,
     LOST,
     SERVICE,
+    SERVICES,
     WHOLE,
     WINDOW,
     Board,
+    BoardOptions,
     Column,
+    PanelLink,
     PanelQuery,
     Steps,
     quantile,
@@ -37,6 +40,7 @@ from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.promql import (
     AGENT,
     CRITERION,
+    ENVIRONMENT,
     FEW,
     LABEL,
     MODEL,
@@ -75,32 +79,47 @@ _BAND = (
     f"Few of them make a wide band. Fewer than {FEWEST_UNITS} conversations or traces, or {FEWEST_BASELINE} answers "
     "that sampling did not prefer, make none."
 )
+_ONE_SERVICE = " The band is drawn where one service is chosen, and each service has a line."
 _COUNTED = f" The column `{COUNT}` says how many stand behind a row."
 _LOW = 0.1
 _LOST_STEPS: Steps = ((None, "green"), (0.01, "red"))
 _BREACHES: Steps = ((None, "green"), (1, "red"))
 _STATES = {"0": ("no breach", "green"), "1": ("breach", "red")}
-_ROWS = {AGENT: "agent", CRITERION: "criterion"}
+_ROWS = {**SERVICES, AGENT: "agent", CRITERION: "criterion"}
 _LEGEND = f"{{{{{CRITERION}}}}} {{{{{AGENT}}}}}"
-_DETAILS = f"/d/{uid_of('criterion')}?${{__url_time_range}}&${{__all_variables}}&var-criterion=${{__value.raw}}"
+_OF_SERVICE = f"{{{{job}}}} {{{{{ENVIRONMENT}}}}}"
+# The row's service and not the chosen ones: bands are of one.
+_DETAILS = (
+    f"/d/{uid_of('criterion')}?${{__url_time_range}}&${{prometheus_datasource:queryparam}}&${{window:queryparam}}"
+    "&${environment:queryparam}&${agent:queryparam}&var-job=${__data.fields.service:percentencode}"
+    "&var-criterion=${__value.raw:percentencode}"
+)
+# A criterion without an objective has no number here, which has the colour of the first step.
+_TO_OBJECTIVE: Steps = (
+    (None, "transparent"),
+    (-1.0, "rgba(255, 152, 48, 0.3)"),
+    (0.0, "rgba(115, 191, 105, 0.2)"),
+)
+_MEANS = "Mean scores: for criteria without verdicts, and for how far answers fail"
 
 
-def files_of(plan: MonitoringPlan, *, is_raw: bool = False) -> GeneratedFiles:
+def files_of(plan: MonitoringPlan, options: BoardOptions) -> GeneratedFiles:
     """Return the overview, one criterion and releases (if there are criteria), and operations."""
     files: dict[str, str] = {}
-    files |= _overview(plan, is_raw=is_raw)
+    files |= _overview(plan, options)
     if plan.criteria:
-        files |= _criterion(plan, is_raw=is_raw)
-        files |= _releases(plan, is_raw=is_raw)
-    files |= operations(plan, is_raw=is_raw)
+        files |= _criterion(plan, options)
+        files |= _releases(plan, options)
+    files |= operations(plan, options)
     return files
 
 
 # --- overview ---
 
 
-def _overview(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
-    board = Board(plan, "overview", "Quality now, against its objectives.", is_raw=is_raw)
+def _overview(plan: MonitoringPlan, options: BoardOptions) -> GeneratedFiles:
+    board = Board(plan, "overview", "Quality now, against its objectives.", options)
+    board.mark_versions()
     board.choose_agents()
     board.choose_window()
     _at_a_glance(board)
@@ -109,6 +128,8 @@ def _overview(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
         _now(board)
         board.row("Quality over time")
         _over_time(board)
+        board.row(_MEANS, is_collapsed=bool(plan.names_with_verdicts))
+        _means_of_all(board)
     _traffic(board)
     if plan.criteria:
         board.row("Criteria")
@@ -121,7 +142,7 @@ def _overview(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
 
 
 def _at_a_glance(board: Board) -> None:
-    breaches = PanelQuery(f"sum(max by ({AGENT}, {CRITERION}) ({_breach()}))", "breaches")
+    breaches = PanelQuery(f"sum(max by ({', '.join(_ROWS)}) ({_breach()}))", "breaches")
     text = "Objectives in breach now, as a process detected them. The table below shows the answers behind each."
     board.value("Breaches", text, "short", breaches, steps=_BREACHES, width=4, height=4)
     calls = PanelQuery(promql.increase(semconv.METRIC_RESPONSES, OF_AGENT, WHOLE), "responses")
@@ -146,12 +167,53 @@ def _now(board: Board) -> None:
     corrected = _corrected(board, rows)
     columns = [*_rates(board, OF_AGENT, rows), *corrected]
     if not board.is_raw:
-        columns.append(limit)
+        text += " A row is orange where its rate is below the objective, which may be chance, else green."
+        columns += [limit, _to_objective(OF_AGENT, rows)]
     columns += [state, _answers(board, OF_AGENT, rows)]
-    board.tabular("Pass rate", text, _ROWS, *columns, link=_DETAILS)
+    links = _links(board, "${__data.fields.criterion:percentencode}", _ROW_AGENT, at_point=False)
+    board.tabular("Pass rate", text, _ROWS, *columns, link=_DETAILS, links=links)
+
+
+def _to_objective(matchers: str, by: Sequence[str]) -> Column:
+    difference = f"{_series('pass_rate', matchers)} - agenteval:objective{{{matchers}}}"
+    expression = f"max by ({', '.join(by)}) ({difference})"
+    return Column(expression, "to objective", row_steps=_TO_OBJECTIVE)
+
+
+def _means_of_all(board: Board) -> None:
+    rows = tuple(_ROWS)
     text = f"Mean of the scores, from 0, worst, to 1, best, with its 95 percent interval.{WEIGHTED}{_COUNTED}"
     columns = [*_means(board, OF_AGENT, rows), _scored(board, OF_AGENT, rows)]
     board.tabular("Mean score", text, _ROWS, *columns, link=_DETAILS)
+    text = (
+        f"Mean of the scores, from 0, worst, to 1, best.{_IN_WINDOW} How many those are: the table "
+        f"above.{WEIGHTED}"
+    )
+    query = PanelQuery(_estimate(board, "mean_score", OF_AGENT, rows), f"{_LEGEND} {_OF_SERVICE}")
+    board.graph("Mean score over time", text, "percentunit", query, width=24)
+
+
+_ROW_AGENT = "${__data.fields.agent:percentencode}"
+_TIME_SHOWN = "since=${__from:date:seconds}&until=${__to:date:seconds}"
+
+
+def _links(
+    board: Board, criterion: str, agent: str, *, at_point: bool = True
+) -> tuple[PanelLink, ...]:
+    """Return links to the failing answers in the pages, if there are pages.
+
+    The list has the newest answer first, so up to a point it begins with that of the point.
+    """
+    if not board.pages:
+        return ()
+    begins = (
+        f"{board.pages}/answers?agent={agent}&criterion={criterion}&outcome=fail&time=evaluated"
+    )
+    links = [PanelLink("Failing answers in the time shown", f"{begins}&{_TIME_SHOWN}")]
+    if at_point:
+        until = "until=${__value.time:date:seconds}"
+        links.insert(0, PanelLink("Failing answers up to this point", f"{begins}&{until}"))
+    return tuple(links)
 
 
 def _which(board: Board) -> str:
@@ -175,26 +237,20 @@ def _corrected(board: Board, rows: Sequence[str]) -> list[Column]:
 
 def _over_time(board: Board) -> None:
     rows = tuple(_ROWS)
-    for title, text, word in (
-        ("Pass rate over time", "Share of answers that pass.", "pass_rate"),
-        ("Mean score over time", "Mean of the scores, from 0, worst, to 1, best.", "mean_score"),
-    ):
-        query = PanelQuery(_estimate(board, word, OF_AGENT, rows), _LEGEND)
-        board.graph(
-            title,
-            f"{text}{_IN_WINDOW} How many those are: the table above.{WEIGHTED}",
-            "percentunit",
-            query,
-        )
+    legend = f"{_LEGEND} {_OF_SERVICE}"
+    labels = "${__field.labels.%s:percentencode}"
+    links = _links(board, labels % CRITERION, labels % AGENT)
+    query = PanelQuery(_estimate(board, "pass_rate", OF_AGENT, rows), legend)
+    text = f"Share of answers that pass.{_IN_WINDOW} How many those are: the table above.{WEIGHTED}"
+    board.graph("Pass rate over time", text, "percentunit", query, width=24, links=links)
     failed = promql.verdict_count(OF_AGENT, EACH, rows, label=semconv.LABEL_FAIL)
     results = promql.increase(semconv.METRIC_RESULTS, OF_AGENT, EACH, rows)
     for title, text, expression in (
         ("Failing results", "Results that fail, unweighted.", failed),
         ("Results", "Results with a score or a label, unweighted.", results),
     ):
-        board.graph(
-            title, text, "short", PanelQuery(expression, _LEGEND), stacked=True, sparse=True
-        )
+        query = PanelQuery(expression, legend)
+        board.graph(title, text, "short", query, stacked=True, sparse=True, links=links)
 
 
 def _traffic(board: Board) -> None:
@@ -213,25 +269,21 @@ def _traffic(board: Board) -> None:
 # --- one criterion: certainty of its pass rate, spread, worst traces ---
 
 
-def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
+def _criterion(plan: MonitoringPlan, options: BoardOptions) -> GeneratedFiles:
     text = "One criterion: pass rate, spread, agents, models, worst traces."
-    board = Board(plan, "criterion", text, is_raw=is_raw)
+    board = Board(plan, "criterion", text, options)
+    board.mark_versions()
     board.choose_criterion()
     board.choose_window()
     for attribute in plan.dimensions:
         board.choose_dimension(_variable(attribute), label_name(attribute), OF_CRITERION)
     board.choose_events()
+    has_verdicts = bool(plan.names_with_verdicts)
     board.row("$criterion over time")
-    text = f"Share of answers that pass. The dashed line is the objective.{_BAND}{WEIGHTED}"
-    recorded = _recorded("pass_rate", "objective", "pass rate", "answers")
-    lines = _pass_rate_math() if is_raw else recorded
-    board.graph("Pass rate of $agent", text, "percentunit", *lines, width=24, for_each="agent")
-    line = "The dashed line is the threshold of its alert"
-    text = f"Mean score, from 0, worst, to 1, best. {line}.{_BAND}{WEIGHTED}"
-    recorded = _recorded("mean_score", "threshold", "mean", "scored")
-    lines = _mean_math() if is_raw else recorded
-    board.graph("Mean score of $agent", text, "percentunit", *lines, width=24, for_each="agent")
+    _pass_rate_of_agents(board)
     _parts(board)
+    board.row(_MEANS, is_collapsed=has_verdicts)
+    _mean_of_agents(board)
     for attribute in plan.dimensions:
         _by_dimension(board, attribute, plan)
     _scores(board, plan)
@@ -239,15 +291,50 @@ def _criterion(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
     return board.files()
 
 
-def _recorded(word: str, limit: str, legend: str, count: str) -> list[PanelQuery]:
+def _pass_rate_of_agents(board: Board) -> None:
+    text = f"Share of answers that pass. The dashed line is the objective.{_BAND}{WEIGHTED}"
+    lines = _pass_rate_math()
+    if not board.is_raw:
+        text += _ONE_SERVICE
+        lines = _recorded("pass_rate", "objective", "pass rate", "answers")
+    links = _links(board, "${criterion:percentencode}", "${agent:percentencode}")
+    board.graph(
+        "Pass rate of $agent",
+        text,
+        "percentunit",
+        *lines,
+        width=24,
+        for_each="agent",
+        links=links,
+    )
+
+
+def _mean_of_agents(board: Board) -> None:
+    line = "The dashed line is the threshold of its alert"
+    text = f"Mean score, from 0, worst, to 1, best. {line}.{_BAND}{WEIGHTED}"
+    lines = _mean_math()
+    if not board.is_raw:
+        text += _ONE_SERVICE
+        lines = _recorded("mean_score", "threshold", "mean", "scored")
+    board.graph("Mean score of $agent", text, "percentunit", *lines, width=24, for_each="agent")
+
+
+def _recorded(word: str, limit: str, legend: str, counted: str) -> list[PanelQuery]:
     upper, lower = BAND
+    services = f"max by ({', '.join(SERVICES)})"
+    limits = f"max(agenteval:{limit}{{{OF_CRITERION}}})"
     return [
-        PanelQuery(_series(f"{word}_high", OF_CRITERION), upper),
-        PanelQuery(_series(f"{word}_low", OF_CRITERION), lower),
-        PanelQuery(_series(word, OF_CRITERION), legend),
-        PanelQuery(f"agenteval:{limit}{{{OF_CRITERION}}}", LIMIT),
-        PanelQuery(_series(count, OF_CRITERION), COUNT),
+        PanelQuery(_of_one_service(_series(f"{word}_high", OF_CRITERION)), upper),
+        PanelQuery(_of_one_service(_series(f"{word}_low", OF_CRITERION)), lower),
+        PanelQuery(f"{services} ({_series(word, OF_CRITERION)})", f"{legend} {_OF_SERVICE}"),
+        PanelQuery(limits, LIMIT),
+        PanelQuery(f"sum({_series(counted, OF_CRITERION)})", COUNT),
     ]
+
+
+def _of_one_service(series: str) -> str:
+    """Return the series if no other service has it: two bands would be filled as one."""
+    return f"{series} and on () count({series}) == 1"
 
 
 def _inputs(*words: str) -> list[PanelQuery]:
@@ -344,38 +431,44 @@ def _larger(left: str, right: str) -> str:
 
 def _parts(board: Board) -> None:
     board.row("By agent and model in the last $window")
-    for title, keys, level in (
-        ("By agent", {AGENT: "agent"}, "agenteval"),
-        ("By model", {AGENT: "agent", MODEL: "model"}, "agenteval_model"),
-    ):
-        by = tuple(keys)
-        columns = [
-            *_rates(board, OF_CRITERION, by, level=level),
-            _answers(board, OF_CRITERION, by, level=level),
-        ]
-        apart = " Answers count one by one." if MODEL in keys else ""
-        text = f"Pass rate with its 95 percent interval.{apart}{WEIGHTED}{_COUNTED}"
-        board.tabular(title, text, keys, *columns, width=12)
+    agents = {**SERVICES, AGENT: "agent"}
+    by_agent = tuple(agents)
+    columns = [*_rates(board, OF_CRITERION, by_agent)]
+    if not board.is_raw:
+        columns.append(_to_objective(OF_CRITERION, by_agent))
+    columns.append(_answers(board, OF_CRITERION, by_agent))
+    text = f"Pass rate with its 95 percent interval.{WEIGHTED}{_COUNTED}"
+    links = _links(board, "${criterion:percentencode}", _ROW_AGENT, at_point=False)
+    board.tabular("By agent", text, agents, *columns, width=12, links=links)
+    models = {**agents, MODEL: "model"}
+    by_model = tuple(models)
+    level = "agenteval_model"
+    rates = _rates(board, OF_CRITERION, by_model, level=level)
+    text = f"Pass rate with its 95 percent interval. Answers count one by one.{WEIGHTED}{_COUNTED}"
+    answers = _answers(board, OF_CRITERION, by_model, level=level)
+    board.tabular("By model", text, models, *rates, answers, width=12)
 
 
 def _by_dimension(board: Board, attribute: str, plan: MonitoringPlan) -> None:
     name = _variable(attribute)
     label = label_name(attribute)
     matchers = joined(OF_CRITERION, *_dimensions(plan))
-    board.row(f"By {name} in the last $window")
+    keys = {**SERVICES, label: name}
+    by = tuple(keys)
     for title, word, columns, counted in (
         ("Pass rate", "pass_rate", _rates, _answers),
         ("Mean score", "mean_score", _means, _scored),
     ):
+        is_second = word == "mean_score" and bool(plan.names_with_verdicts)
+        board.row(f"{title} by {name} in the last $window", is_collapsed=is_second)
         text = f"{title} with its 95 percent interval.{WEIGHTED}{_COUNTED}"
         shown = (
-            *columns(board, matchers, (label,), level=label),
-            counted(board, matchers, (label,), level=label),
+            *columns(board, matchers, by, level=label),
+            counted(board, matchers, by, level=label),
         )
-        board.tabular(f"{title} by {name}", text, {label: name}, *shown, width=12)
-        query = PanelQuery(
-            _estimate(board, word, matchers, (label,), level=label), f"{{{{{label}}}}}"
-        )
+        board.tabular(f"{title} by {name}", text, keys, *shown, width=12)
+        legend = f"{{{{{label}}}}} {_OF_SERVICE}"
+        query = PanelQuery(_estimate(board, word, matchers, by, level=label), legend)
         text = f"{title}.{_IN_WINDOW} How many: the table above."
         board.graph(f"{title} by {name} over time", text, "percentunit", query)
 
@@ -453,8 +546,9 @@ def _failures(board: Board, *, calls_model: bool) -> None:
 # --- releases: how versions differ, criterion by criterion, and how sure the difference is ---
 
 
-def _releases(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
-    board = Board(plan, "releases", "One version of the service beside another.", is_raw=is_raw)
+def _releases(plan: MonitoringPlan, options: BoardOptions) -> GeneratedFiles:
+    board = Board(plan, "releases", "One version of the service beside another.", options)
+    board.mark_versions()
     board.choose_agents()
     board.choose_window()
     board.choose_versions()
@@ -463,8 +557,9 @@ def _releases(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
         ("Pass rate", "pass_rate", _answers),
         ("Mean score", "mean_score", _scored),
     ):
-        board.row(title)
-        if is_raw:
+        is_second = word == "mean_score" and bool(plan.names_with_verdicts)
+        board.row(title, is_collapsed=is_second)
+        if board.is_raw:
             text = f"{title} of both versions in the last $window.{WEIGHTED}"
             columns = _sides(board, word, rows)
         else:
@@ -479,17 +574,17 @@ def _releases(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
             heading = f"{COUNT} {version}"
             counts.append(counted(board, matchers, rows, heading, level="agenteval_version"))
         text += f" The columns `{COUNT} …` say how many stand behind it."
-        table_title = f"{title} of both" if is_raw else f"{title}: difference"
+        table_title = f"{title} of both" if board.is_raw else f"{title}: difference"
         board.tabular(table_title, text, _ROWS, *columns, *counts)
         query = PanelQuery(
             _estimate(board, word, OF_AGENT, (VERSION, *rows), level="agenteval_version"),
-            f"{{{{{VERSION}}}}} {_LEGEND}",
+            f"{{{{{VERSION}}}}} {_LEGEND} {_OF_SERVICE}",
         )
         text = f"{title} by version.{_IN_WINDOW} How many those are: the table above.{WEIGHTED}"
         board.graph(f"{title} by version", text, "percentunit", query)
         query = PanelQuery(
-            promql.increase(semconv.METRIC_RESULTS, OF_AGENT, EACH, (VERSION,)),
-            f"{{{{{VERSION}}}}}",
+            promql.increase(semconv.METRIC_RESULTS, OF_AGENT, EACH, (VERSION, *SERVICES)),
+            f"{{{{{VERSION}}}}} {_OF_SERVICE}",
         )
         if word == "pass_rate":
             text = "Results of each version: when it was in use, and how many there are to compare."

@@ -12,6 +12,7 @@ from agenteval_otel.provisioning.grafana.boards import (
     LOST,
     PROCESS,
     Board,
+    BoardOptions,
     PanelQuery,
     Steps,
     quantile,
@@ -40,8 +41,9 @@ _ODD = "refusal|malformed_answer|empty_answer|truncated"
 _BREAKER = {"0": ("closed", "green"), "1": ("half open", "yellow"), "2": ("open", "red")}
 
 
-def operations(plan: MonitoringPlan, *, is_raw: bool) -> GeneratedFiles:
-    board = Board(plan, "operations", "Whether the evaluation itself is well.", is_raw=is_raw)
+def operations(plan: MonitoringPlan, options: BoardOptions) -> GeneratedFiles:
+    board = Board(plan, "operations", "Whether the evaluation itself is well.", options)
+    board.mark_versions()
     board.choose_instances()
     _queue(board)
     _time(board)

@@ -33,6 +33,7 @@ from agenteval_otel.provisioning.prometheus.summed import STEP_S as FLEET_STEP_S
 _FLEET: Final = "agenteval-recording-fleet"
 _INTERVAL_S: Final = 15.0
 _SLOW_INTERVAL_S: Final = 60.0  # of windows of hours and days
+_SLOWEST_INTERVAL_S: Final = 120.0  # below the five minutes for which Prometheus shows a sample
 
 __all__ = ["Alert", "alerts_of", "files_of"]
 
@@ -65,7 +66,13 @@ def files_of(
         (_FLEET, FLEET_INTERVAL_S, fleet_rules(plan)),
     )
     dashboards = _rule_groups(
-        plan, ("agenteval-dashboards", _SLOW_INTERVAL_S, dashboard_rules(plan))
+        plan,
+        ("agenteval-dashboards", _SLOW_INTERVAL_S, dashboard_rules(plan, quick=True)),
+        (
+            "agenteval-dashboards-slow",
+            _SLOWEST_INTERVAL_S,
+            dashboard_rules(plan, quick=False),
+        ),
     )
     alert_rules = [alert.rule(plan, links) for alert in alerts]
     alerting = _rule_groups(plan, ("agenteval-alerts", _INTERVAL_S, alert_rules))

@@ -20,6 +20,7 @@ from agenteval_otel.provisioning.prometheus.rules import (
     HALF_HOUR,
     HOUR,
     SERVICE_TEXT,
+    SHOWN,
     STEPS,
     Alert,
     Scenario,
@@ -61,8 +62,11 @@ _ALERTED: Final = {
     "1d": (_PASS_RATE, _VERDICTS),
 }
 _QUICK: Final = ("5m", "1h")
-_SHOWN: Final = ("5m", "1h", "1d")
-"""Windows that dashboards offer."""
+_HOUR: Final = "1h"
+_OF_HOURS: Final = "7d"
+"""This window is the sum of full hours: an increase over a week would read a week of samples."""
+SLOWLY_SHOWN: Final = ("6h", "1d", _OF_HOURS)
+"""Windows of dashboards whose rules are evaluated less often."""
 
 
 def recording_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]]:
@@ -115,15 +119,18 @@ def fleet_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
     return _records(summing_rules(plan))
 
 
-def dashboard_rules(plan: MonitoringPlan) -> list[dict[str, Any]]:
+def dashboard_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]]:
     """Return the rules that only dashboards ask for.
 
     They are the other estimates, and all of them by the service's version, model and dimension.
+    With `quick` they are those of short windows, else those of long ones.
     """
     if not plan.criteria:
         return []
     rules: dict[str, str] = {}
-    for name in _SHOWN:
+    for name in SHOWN:
+        if (name in SLOWLY_SHOWN) == quick:
+            continue
         rules |= _estimates(plan, name, "agenteval", GROUP) | _corrected(plan, name)
         rules |= _estimates(plan, name, "agenteval_version", (*GROUP, promql.VERSION))
         rules |= _estimates(plan, name, "agenteval_model", (*GROUP, promql.MODEL), of_scores=False)
@@ -146,7 +153,14 @@ def _estimates(
         return recorded(word, name, level=level)
 
     size = window(plan, name)
-    expressions = {word: promql.sum_of(word, "", size, labels) for word in promql.SUMS}
+    if name == _OF_HOURS:
+        hour = window(plan, _HOUR)
+        expressions = {
+            word: f"sum_over_time({recorded(word, _HOUR, level=level)}[{size}:{hour}])"
+            for word in promql.SUMS
+        }
+    else:
+        expressions = {word: promql.sum_of(word, "", size, labels) for word in promql.SUMS}
     expressions |= promql.estimates(series)
     words = list(expressions)
     if not of_scores:

@@ -28,12 +28,17 @@ SERVICE_TEXT: Final = (
 _WINDOWS_S: Final = {
     "3m": 180.0,
     "5m": 300.0,
+    "15m": 900.0,
     "30m": 1_800.0,
     "1h": 3_600.0,
     "2h": 7_200.0,
+    "6h": 21_600.0,
     "1d": 86_400.0,
+    "7d": 604_800.0,
 }
 """Windows by their name in recorded series, which the time scale does not change."""
+SHOWN: Final = ("5m", "15m", "1h", "6h", "1d", "7d")
+"""Windows that dashboards offer."""
 
 # Scenarios last 26 hours, for the longest window and the waiting time; the rest is in steps.
 STEP_S: Final = 600
