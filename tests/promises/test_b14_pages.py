@@ -50,8 +50,9 @@ def everywhere(text: str) -> AggregatedEvaluationResult:
         message_history=history,
     )
     names = {"label": text, "reason_code": text, "evaluator_version": text, "evaluator_id": text}
+    judged = {"metadata": {"judge": {"model": text, "costUsd": 0.5}}, "objective": 0.9}
     results = (
-        score(text, 0.2, passed=False, reasoning=text).model_copy(update=names),
+        score(text, 0.2, passed=False, reasoning=text).model_copy(update={**names, **judged}),
         EvaluationResult(criterion_name=text, evaluator_type=text, error=text, error_type=text),
         EvaluationResult(criterion_name=text, evaluator_type=text, skip_reason=text),
     )
@@ -81,6 +82,7 @@ def pages_of(path: Path, text: str) -> dict[str, str]:
             ("conversation", {"id": stored_name(text)}),
             ("label", {"criterion": stored_name(text)}),
             ("compare", {"by": "agent"}),
+            ("cost", {}),
             ("health", {}),
         ):
             reply = client.get(f"/{name}", params=query)
@@ -190,6 +192,7 @@ def test_pages_open_with_the_token_alone(tmp_path: Path, promise: Recorder) -> N
             "/export.csv",
             "/static/ui.js",
             "/compare",
+            "/cost",
             "/health",
             "/export/overview.html",
             "/answer/0",
