@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.storage.notes import Notes
@@ -41,8 +42,26 @@ def looked_rows(columns: ResultColumns, rows: Rows, looked: str, present: str | 
         ids.add(present)
     elif present is not None:
         ids.discard(present)
-    # The random digits at the end of the ids are enough to tell them apart.
-    wanted = np.frombuffer(bytes.fromhex("".join(ids)), np.uint64).reshape(-1, 2)[:, 1]
-    stored = columns["evaluation_id"][rows].view(np.uint64).reshape(-1, 2)[:, 1]
-    kept: Rows = rows[np.isin(stored, wanted, invert=looked == "no")]
+    is_looked_at = _rows_with(columns["evaluation_id"], sorted(ids))
+    kept: Rows = rows[is_looked_at[rows] == (looked == "yes")]
     return kept
+
+
+def _rows_with(stored: NDArray[Any], ids: Sequence[str]) -> NDArray[np.bool_]:
+    """Tell of each row whether its id is one of these.
+
+    The rows of a database are in the order of their ids, so a search takes a tenth of the time of
+    `numpy.isin`.
+    """
+    halves = stored.view(">u8").reshape(-1, 2)
+    wanted = np.frombuffer(bytes.fromhex("".join(ids)), ">u8").reshape(-1, 2)
+    firsts = halves[:, 0].astype(np.uint64)
+    starts = np.searchsorted(firsts, wanted[:, 0].astype(np.uint64), "left")
+    stops = np.searchsorted(firsts, wanted[:, 0].astype(np.uint64), "right")
+    lengths = stops - starts
+    before = np.cumsum(lengths) - lengths
+    places = np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+    is_it = halves[places, 1] == np.repeat(wanted[:, 1], lengths)
+    marked = np.zeros(len(stored), np.bool_)
+    marked[places[is_it]] = True
+    return marked

@@ -7,19 +7,25 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import EvaluationInput, EvaluationResult, Message, ToolCall
 from agenteval_otel.models.inputs import Usage
+from agenteval_otel.storage.read import database_of
+from agenteval_otel.storage.sql_database import Database
+from agenteval_otel.storage.sql_rows import rows_of
 from agenteval_otel.ui.answer_list import ListedAnswer, listed
+from agenteval_otel.ui.notes import looked_rows
 from agenteval_otel.ui.run_tree import run_of
 from agenteval_otel.ui.scores import score_text
 from agenteval_otel.ui.text import duration_text
 from tests.promises.test_b14_pages import HOSTILE
 from tests.ui.conftest import Open
 from tests.ui.served import Structure
-from tests.ui.stored import answer, score, write_run
+from tests.ui.stored import answer, columns_of, score, write_run
 
 SECOND_NS = 10**9
 START_NS = 1_790_000_000 * SECOND_NS
@@ -233,6 +239,27 @@ def test_an_answer_is_looked_at_and_that_is_undone(open_pages: Open) -> None:
         assert len(lines) == len(orders), query
     assert note(client, key, looked="no").headers["location"] == f"/answer/{key}"
     assert "✓ looked at" not in client.get("/answers").text
+
+
+def test_ids_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    """Of a hundred answers with two results each, whose ids differ in their last digits."""
+    database = Database(Target(tmp_path / "a.db", ""))
+    rows = [
+        rows_of(answer(score(), score("tone"), number=number), f"{number:032x}")
+        for number in range(100)
+    ]
+    assert not any(database.write(rows, may_wait=True))
+    database.close()
+    columns = columns_of(database_of(Target(tmp_path / "a.db", "")))
+    looked = [3, 57, 99]
+    assert columns.place.notes is not None
+    for number in looked:
+        columns.place.notes.mark(f"{number:032x}", looked=True)
+    chosen = np.arange(10, columns.count, dtype=np.int32)
+    kept = looked_rows(columns, chosen, "yes", f"{10:032x}")
+    assert [int(columns.id_of(row), 16) for row in kept] == [10, 10, 57, 57, 99, 99]
+    others = looked_rows(columns, chosen, "no", f"{57:032x}")
+    assert len(others) == len(chosen) - 2
 
 
 def test_a_comment_is_no_feedback(open_pages: Open, tmp_path: Path) -> None:
