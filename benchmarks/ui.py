@@ -136,7 +136,7 @@ def _pages(size: Size) -> Numbers:
             "answers with two words": lambda: pages.answers({"text": "return thirty"}),
             "answer": lambda: pages.answer(key),
             "conversation": lambda: pages.conversation({"id": "conversation 7"}),
-            "label": lambda: pages.label({"criterion": "criterion 1"}),
+            "label": lambda: pages.label({"criterion": ["criterion 1"]}, "ann"),
             "compare": lambda: pages.compare({"by": "model"}),
         }
         largest = 0
