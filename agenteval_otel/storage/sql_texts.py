@@ -62,8 +62,8 @@ def has_index(connection: sa.Connection) -> bool:
 
 def has_texts(connection: sa.Connection) -> bool:
     """Tell whether any stored answer has its texts."""
-    one = "SELECT 1 FROM agenteval_evaluations WHERE details LIKE '%\"input_snapshot\"%' LIMIT 1"
-    return connection.execute(sa.text(one)).first() is not None
+    query = "SELECT 1 FROM agenteval_evaluations WHERE details LIKE '%\"input_snapshot\"%' LIMIT 1"
+    return connection.execute(sa.text(query)).first() is not None
 
 
 def add_texts(connection: sa.Connection, *, now_ms: int | None = None) -> bool:

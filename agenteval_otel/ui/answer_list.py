@@ -183,19 +183,19 @@ class ListedAnswer(NamedTuple):
 def matching(place: Place, wanted: ListQuery) -> Matching:
     """Look up in a place what its columns do not have. Blocks."""
     sets: list[bytes] = []
-    found = FoundAnswers()
+    answers = FoundAnswers()
     tag = _tag_in(wanted.tag)
     words = wanted.words
     if (wanted.text and not words) or (wanted.tag and tag is None):
-        return Matching([b""])  # no answer has a word that is none
+        return Matching([b""])  # no answer matches a search without words
     if words or tag is not None:
-        found = place.find_texts(words, tag)
-        sets.append(found.ids)
+        answers = place.find_texts(words, tag)
+        sets.append(answers.ids)
     if wanted.user:
         sets.append(place.find_annotated("user_id", wanted.user))
     if wanted.conversation:
         sets.append(place.find_annotated("conversation_id", wanted.conversation))
-    return Matching(sets, found.unsearched, found.is_cut)
+    return Matching(sets, answers.unsearched, answers.is_cut)
 
 
 def find(
@@ -430,7 +430,7 @@ def _first_words(value: object, wanted: Sequence[WantedWord]) -> str:
 
 
 def _tag_in(text: str) -> Tag | None:
-    """Return the tag of an address. None if it is none."""
+    """Return the tag of an address. None if it is not one."""
     name, equals, value = text.partition("=")
     return (name.strip(), value.strip()) if equals and name.strip() else None
 
