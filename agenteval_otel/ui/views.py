@@ -272,7 +272,11 @@ def points(difference: Difference) -> str:
 
 def moment_text(seconds: float, *, has_seconds: bool = False) -> str:
     time_format = "%H:%M:%S" if has_seconds else "%H:%M"
-    return datetime.fromtimestamp(seconds, UTC).strftime(f"%Y-%m-%d {time_format} UTC")
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):  # a file may hold any number
+        return "at an unknown time"
+    return moment.strftime(f"%Y-%m-%d {time_format} UTC")
 
 
 def field_text(seconds: float | None) -> str:

@@ -17,10 +17,14 @@ from agenteval_otel.models.inputs import Usage
 from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import Database
 from agenteval_otel.storage.sql_rows import rows_of
+from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.answer_list import ListedAnswer, listed
+from agenteval_otel.ui.app import Pages, UiSettings, application
+from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.notes import looked_rows
 from agenteval_otel.ui.run_tree import run_of
 from agenteval_otel.ui.scores import score_text
+from agenteval_otel.ui.serve import opened
 from agenteval_otel.ui.text import duration_text
 from tests.promises.test_b14_pages import HOSTILE
 from tests.ui.conftest import Open
@@ -367,20 +371,39 @@ def test_what_is_hostile_stays_text_and_small(open_pages: Open) -> None:
     assert {tag for tag in Structure(page).tags if tag not in known} == set()
 
 
-def test_runs_in_files_have_pages_too(tmp_path: Path, open_pages: Open) -> None:
-    """A file has the same page, without forms."""
-    from agenteval_otel.ui.access import Access
-    from agenteval_otel.ui.app import Pages, UiSettings, application
-    from agenteval_otel.ui.columns import ResultColumns
-    from agenteval_otel.ui.serve import opened
-
-    place, _ = opened(str(write_run(tmp_path / "main.jsonl", count=3)))
+def client_of_file(path: Path) -> TestClient:
+    """A client of the pages of a file, with a place for traces."""
+    place, _ = opened(str(path))
     columns = ResultColumns(place)
     columns.refresh()
     access = Access(8629)
-    pages = Pages(UiSettings(place, place.name, can_label=False), columns, access)
+    settings = UiSettings(
+        place, place.name, can_label=False, trace_url="http://jaeger/trace/{trace_id}"
+    )
+    pages = Pages(settings, columns, access)
     client = TestClient(application(pages), base_url="http://127.0.0.1:8629")
     client.get(f"/?token={access.token}")
-    page = client.get(f"/answer/{columns.id_of(0)}").text
+    client.pages = pages  # type: ignore[attr-defined]
+    return client
+
+
+def test_runs_in_files_have_pages_too(tmp_path: Path) -> None:
+    """A file has the same page, without forms."""
+    client = client_of_file(write_run(tmp_path / "main.jsonl", count=3))
+    page = client.get(f"/answer/{client.pages.columns.id_of(0)}").text  # type: ignore[attr-defined]
     assert "Question 0?" in page
     assert "<form" not in page
+
+
+@pytest.mark.parametrize("moment", [10**30, -(10**25), -5])
+def test_moments_that_no_calendar_has_cost_no_page(moment: int, tmp_path: Path) -> None:
+    """A file may hold any number, and any text as the id of a trace."""
+    line = json.loads(answer(score(), conversation_id="c").model_dump_json(by_alias=True))
+    line |= {"endedNs": moment, "responseEndedNs": moment}
+    line["span"] |= {"traceId": "../../\u202e?", "spanId": "\x00"}
+    line["results"][0] |= {"startedNs": -moment, "endedNs": moment}
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(line)}\n")
+    client = client_of_file(tmp_path / "a.jsonl")
+    page = page_of(client)
+    assert 'href="http://jaeger/trace/..%2F..%2F%E2%80%AE%3F"' in page
+    assert client.get("/conversation?id=c").status_code == 200
