@@ -30,6 +30,7 @@ _ATTEMPTS: Final = 3
 """Attempts at a message that may have arrived: each may be one that people get twice."""
 _AGAIN_S: Final = 600.0
 _NOTICE_BYTES: Final = 2_048
+_FAILING_S: Final = 1.0
 _REMINDERS: Final = 7
 """What was taken out of the settings while it was bad is never well again."""
 
@@ -88,6 +89,7 @@ class Outbox:
         self._sent_s: deque[float] = deque()
         self._left_out = 0
         self._unanswered = 0
+        self._is_failing = False
 
     def report(self, change: StateChange) -> None:
         """Report a change, unless it is known. Any thread. Returns at once."""
@@ -132,7 +134,12 @@ class Outbox:
             self._lose(error)
 
     def flush(self, timeout_s: float) -> bool:
-        """Send what waits, without lingering. Return whether all of it is sent or given up."""
+        """Send what waits, without lingering. Return whether all of it is sent or given up.
+
+        While the place fails it waits for a second at most: a host may flush after each answer.
+        """
+        if self._is_failing:
+            timeout_s = min(timeout_s, _FAILING_S)
         return self._delivery.flush(timeout_s)
 
     def end(self) -> None:
@@ -154,6 +161,7 @@ class Outbox:
             return None
         bulletin = Bulletin(notices, source_of_process(), self._left_out)
         error = await self.place.attempt(bulletin)
+        self._is_failing = error is not None
         if error is None:
             self._sent_s.append(now_s)
             self._left_out = 0
