@@ -128,7 +128,8 @@ function chooseRange(chart) {
     });
   }
 
-  plot.addEventListener("dragstart", (event) => event.preventDefault());
+  // The link below the pointer is neither dragged away nor focused. A click still follows it.
+  plot.addEventListener("mousedown", (event) => event.button === 0 && event.preventDefault());
   plot.addEventListener("pointerdown", (event) => {
     if (event.isPrimary && event.button === 0) {
       startX = event.clientX;
