@@ -173,7 +173,9 @@ def plan_of(
         raise ConfigurationError(
             "no settings file is named, nor does AGENTEVAL_SETTINGS name one", path="--settings"
         )
-    return checked_plan(loaded, build_loaded(loaded), time_scale=time_scale)
+    plan = checked_plan(loaded, build_loaded(loaded), time_scale=time_scale)
+    addresses = [place.pages_url for place in loaded.settings.notify if place.pages_url]
+    return plan.model_copy(update={"pages": addresses[0]}) if addresses else plan
 
 
 def _summary(plan: MonitoringPlan, target: str) -> Iterator[str]:

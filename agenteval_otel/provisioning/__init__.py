@@ -26,8 +26,8 @@ __all__ = [
 
 ALL = "all"
 _PAGES = (
-    f"where the pages are opened: alerts about quality and panels link to the answers there (default: {PAGES}, where "
-    f"`ui` listens. {WITHOUT}: no links)"
+    f"where the pages are opened: alerts about quality and panels link to the answers there (default: "
+    f"pages_url of the settings' notify, else {PAGES}, where `ui` listens. {WITHOUT}: no links)"
 )
 
 

@@ -16,6 +16,7 @@ from agenteval_otel.models.scoring import normalize
 from agenteval_otel.models.scoring.scales import BOOLEAN_SCALES
 from agenteval_otel.models.value import Value
 from agenteval_otel.offline.calibration.record import CalibrationRecord, CalibrationRecords
+from agenteval_otel.provisioning.pages import PAGES
 from agenteval_otel.semconv import ENVIRONMENT, SHADOW
 
 _EVERY_OTHER = ""
@@ -124,6 +125,7 @@ class MonitoringPlan(Value):
         drain_s: How long the sidecar takes to end.
         time_scale: What every window and waiting time is multiplied with: 1 for production, less
             for a live test.
+        pages: Where the pages are opened, unless a command says otherwise.
     """
 
     criteria: tuple[PlannedCriterion, ...] = ()
@@ -135,6 +137,7 @@ class MonitoringPlan(Value):
     breach: BreachSettings = BreachSettings()
     drain_s: float = 20.0
     time_scale: float = 1.0
+    pages: str = PAGES
 
     @classmethod
     def of(

@@ -171,6 +171,21 @@ def test_all_is_every_target(provision: Provision) -> None:
     assert set(options_of(ALL)) == options
 
 
+def test_links_to_answers_begin_as_those_of_messages_do(provision: Provision) -> None:
+    """Unless the command says otherwise."""
+    place = "{type: webhook, url: 'https://hooks.example', pages_url: 'https://scores.example/'}"
+    settings = f"{SETTINGS}notify: [{place}]\n    "
+    alerts = provision.folder / "prometheus/rules/agenteval-alerts.yaml"
+    overview = provision.folder / "grafana/dashboards/overview.json"
+    for option, begins in (
+        ("", "https://scores.example/answers?"),
+        ("--pages https://other.example", "https://other.example/answers?"),
+    ):
+        provision(f"{ALL} {option}", settings=settings)
+        assert f"answers_url: {begins}" in alerts.read_text()
+        assert f'"url": "{begins}' in overview.read_text()
+
+
 def test_all_without_the_extra_writes_the_rest(
     provision: Provision, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,14 +10,14 @@ from typing import Final
 
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.provisioning.files import GeneratedFiles
-from agenteval_otel.provisioning.pages import PAGES, pages_at
+from agenteval_otel.provisioning.pages import pages_at
 from agenteval_otel.provisioning.plan import MonitoringPlan
 
 _EXPORT_INTERVAL_S: Final = 60.0  # of the applications: nothing new happens between two exports
 
 
 def files_of(
-    plan: MonitoringPlan, *, queries: str = "recorded", pages: str = PAGES
+    plan: MonitoringPlan, *, queries: str = "recorded", pages: str | None = None
 ) -> GeneratedFiles:
     """Return the dashboards and what Grafana reads at its start, by path.
 
@@ -26,7 +26,7 @@ def files_of(
     `queries` are ``recorded``, on top of the recording rules of Prometheus, or ``raw``, without
     them. Links to answers begin with the address of the pages.
     """
-    address = pages_at(pages)
+    address = pages_at(plan.pages if pages is None else pages)
     if queries not in ("recorded", "raw"):
         raise ConfigurationError(f"is {queries!r}. Known: recorded, raw", path="--queries")
     try:

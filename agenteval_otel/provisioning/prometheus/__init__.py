@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from agenteval_otel.provisioning.delays import page_of
 from agenteval_otel.provisioning.files import GeneratedFiles, expect_urls, yaml_text
-from agenteval_otel.provisioning.pages import PAGES, pages_at
+from agenteval_otel.provisioning.pages import pages_at
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.provisioning.prometheus import monitor  # noqa: F401 - registers its alerts after those of quality
 from agenteval_otel.provisioning.prometheus.quality import (
@@ -43,7 +43,7 @@ def files_of(
     *,
     runbooks: str | None = None,
     traces: str | None = None,
-    pages: str = PAGES,
+    pages: str | None = None,
 ) -> GeneratedFiles:
     """Return the recording rules, the alerts and, unless time is scaled, their tests.
 
@@ -54,7 +54,7 @@ def files_of(
     annotation: a relative link leads nowhere from a message.
     """
     expect_urls(runbooks=runbooks, traces=traces)
-    links = Links(runbooks, traces, pages_at(pages))
+    links = Links(runbooks, traces, pages_at(plan.pages if pages is None else pages))
 
     alerts = alerts_of(plan)
     quick_rules = recording_rules(plan, quick=True)

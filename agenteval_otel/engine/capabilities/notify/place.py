@@ -36,7 +36,7 @@ class MessagePlace(Component, contract="notify"):
         about: What it hears of: breaches and recoveries of objectives, judges that are not
             trusted, circuit breakers, evaluators that are not run any more, the weekly summary.
         pages_url: Address at which `agenteval-otel ui` is opened, such as
-            ``http://localhost:8629``. Messages then link to the answers behind them.
+            ``http://127.0.0.1:8629``. Messages then link to the answers behind them.
         group_s: How long a notice waits for others, in seconds. All go into one message.
         remind_s: Time after which what lasts is reported again, in seconds, at least ten minutes.
             It is reported again at most seven times.
@@ -158,7 +158,7 @@ class MessagePlace(Component, contract="notify"):
     @classmethod
     def _is_the_pages_address(cls, value: str) -> str:
         if value and not _PAGES.fullmatch(value):
-            raise ValueError("expected an address such as http://localhost:8629")
+            raise ValueError("expected an address such as http://127.0.0.1:8629")
         return value
 
     @serializer("*", when_used="unless-none")
