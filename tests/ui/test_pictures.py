@@ -43,7 +43,8 @@ def test_the_pictures_are_of_todays_pages(pictures: Any, tmp_path: Path) -> None
 
 
 def test_each_page_is_pictured_in_both_themes(pictures: Any) -> None:
-    """Every page has its two pictures, which docs/ui.md shows; no picture is left over."""
+    """Every page has its two pictures, which a document shows; no picture is left over."""
     expected = {f"ui-{name}-{theme}.png" for name in pictures.PAGES for theme in pictures.THEMES}
     assert {path.name for path in pictures.IMAGES.glob("ui-*.png")} == expected
-    assert set(re.findall(r"images/(ui-[\w-]+\.png)", (DOCS / "ui.md").read_text())) == expected
+    pages = [(DOCS / name).read_text() for name in ("ui.md", "labelling.md")]
+    assert set(re.findall(r"images/(ui-[\w-]+\.png)", "".join(pages))) == expected
