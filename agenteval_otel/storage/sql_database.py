@@ -35,7 +35,7 @@ from agenteval_otel.runtime.fork import after_fork_in_parent, before_fork, reset
 from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.files import identity, lock_of, open_locked
 from agenteval_otel.storage.sql_rows import Rows, answer_of, result_of
-from agenteval_otel.storage.sql_texts import add_texts, purge
+from agenteval_otel.storage.sql_texts import add_texts, needs_index, purge
 
 if TYPE_CHECKING:
     import sqlite3
@@ -230,13 +230,17 @@ def add_missing_indices(target: Target) -> list[str]:
 def add_answer_texts(target: Target, *, wait: bool = True, now_ms: int | None = None) -> bool:
     """Add answers to the index of their words, for a fifth of a second. Return whether more are left.
 
-    Then writers have their turn. A database that cannot be written stays as it is.
+    Then writers have their turn. A database that cannot be written stays as it is, and so does one
+    without texts.
 
     Args:
         wait: For a writer that has its turn. Else the answers are left for another time.
     """
     end_s = time.monotonic() + _ADDING_S
     try:
+        with connect_reader(target) as reader:  # keeps no writer waiting
+            if not needs_index(reader):
+                return False
         with contextlib.ExitStack() as stack:
             if target.path is not None:
                 stack.enter_context(open_locked(lock_of(target.path), wait=wait))

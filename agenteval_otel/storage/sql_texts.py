@@ -60,8 +60,10 @@ def has_index(connection: sa.Connection) -> bool:
     return sa.inspect(connection).has_table(_INDEXED_UNTIL)
 
 
-def has_texts(connection: sa.Connection) -> bool:
-    """Tell whether any stored answer has its texts."""
+def needs_index(connection: sa.Connection) -> bool:
+    """Tell whether there is an index, or any stored answer has its texts. May read all of them."""
+    if has_index(connection):
+        return True
     query = "SELECT 1 FROM agenteval_evaluations WHERE details LIKE '%\"input_snapshot\"%' LIMIT 1"
     return connection.execute(sa.text(query)).first() is not None
 
@@ -70,13 +72,11 @@ def add_texts(connection: sa.Connection, *, now_ms: int | None = None) -> bool:
     """Add up to 500 answers to the index, in the transaction that has begun.
 
     Those without words are added too: else each look would read them again. Answers of the last
-    minute are left, because processes commit in any order. Make the index if there is none and
-    texts are stored. Return whether nothing is left to add.
+    minute are left, because processes commit in any order. Make the index if there is none. Return
+    whether nothing is left to add.
     """
     _take_turn(connection)
     if not has_index(connection):
-        if not has_texts(connection):
-            return True
         _create(connection)
     now_ms = now_ms or time.time_ns() // 1_000_000
     settled = f"{now_ms - _UNSETTLED_MS:012x}"

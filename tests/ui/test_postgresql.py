@@ -52,6 +52,8 @@ def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path)
             "/health",
             "/export.csv",
             "/conversation?id=conversation-3",
+            "/answers?text=return+order&agent=support",
+            "/answers?tag=a%3Db&user=u&conversation=conversation-3",
         ):
             assert client.get(path).status_code == 200, path
         page = client.get("/label?criterion=helpfulness").text
