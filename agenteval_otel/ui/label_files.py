@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -215,7 +214,7 @@ def _import_some(
             imported.present += 1
             continue
         if (key, line.criterion) in labelled:
-            # Which label of an answer is the last follows from the millisecond of its id.
+            # The last label of an answer has to be that of the file.
             _store(queued, imported)
             labelled.clear()
         in_force[key, line.criterion, line.person] = line.passed
@@ -238,7 +237,6 @@ def _store(queued: list[Any], imported: ImportedLabels) -> None:
     else:
         imported.lost += len(queued)
     queued.clear()
-    time.sleep(0.002)
 
 
 def _answers_of(

@@ -9,7 +9,6 @@ from email.policy import HTTP
 from typing import Any, Final
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.instrumentation.feedback.recorder import Feedback
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label
@@ -50,17 +49,23 @@ def record_verdicts(
 
     Return False if one was not stored.
     """
+    comment = comment[:_MAX_COMMENT]
     changed = {
         criterion: passed
         for criterion, passed in verdicts.items()
-        if comment or before.get(criterion) != passed
+        if before.get(criterion) != passed
     }
-    labels: list[Feedback] = []
+    if comment and not changed:
+        changed = dict(list(verdicts.items())[:1])
+    is_stored = True
     for criterion, passed in changed.items():
-        text = "" if labels else comment[:_MAX_COMMENT]
-        label = label_of_person(key, evaluation, criterion, passed=passed, comment=text, name=name)
-        labels.append(label)
-    return record(*labels)
+        # One behind the other, because an undo takes back the last one.
+        label = label_of_person(
+            key, evaluation, criterion, passed=passed, comment=comment, name=name
+        )
+        is_stored = record(label) and is_stored
+        comment = ""
+    return is_stored
 
 
 def take_back(

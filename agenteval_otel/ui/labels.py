@@ -33,6 +33,7 @@ MAX_NAME: Final = 80
 _MAX_PERSON: Final = 200
 _FLUSH_S: Final = 5.0
 _PERSON_SHOWN: Final = 8
+_NEXT_ID_S: Final = 0.002  # ids of evaluations sort by the millisecond in which they are stored
 _UNSETTLED_MS: Final = 600_000
 _READ_ALL_S: Final = 900.0
 
@@ -240,6 +241,11 @@ def withdrawal_of(label: Feedback) -> Feedback:
 
 
 def record(*labels: Feedback) -> bool:
-    """Record labels, and wait until they are stored. Return False if one was not."""
+    """Record labels, and wait until they are stored. Return False if one was not.
+
+    Labels of a later call are behind these. Within a call their order is not known.
+    """
     taken = [RECORDER.take(label) for label in labels]
-    return flush(_FLUSH_S) and all(taken)
+    is_stored = flush(_FLUSH_S)
+    time.sleep(_NEXT_ID_S)
+    return is_stored and all(taken)

@@ -225,6 +225,11 @@ def test_several_criteria_are_labelled_at_once(label_pages: LabelPages) -> None:
         assert verdicts(person.pages, name) == {key: passed}
     columns = columns_of(person.pages.settings.place)
     assert int(columns["is_human"].sum()) == 3
+    person.post(key=key, **names, verdict_0="pass", verdict_1="fail", comment="unclear")
+    columns.refresh(at_once=True)
+    assert int(columns["is_human"].sum()) == 4, "a comment alone is with the first verdict"
+    assert person.client.get("/export/labels.csv").text.count("unclear") == 1
+    person.undo()
     person.undo()
     assert verdicts(person.pages, "groundedness") == {}
     page = person.page(f"{person.path}&at={key}")
