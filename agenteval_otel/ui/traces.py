@@ -43,7 +43,7 @@ def check_trace_url(url: str | None, path: str) -> None:
         choices = known_choices(unknown, _IDS)
         raise ConfigurationError(f"unknown placeholder {{{unknown}}}{choices}", path=path)
     if not names:
-        wrong = f"the address has no {{trace_id}}, so every answer had one link: {_EXAMPLE}"
+        wrong = f"the address has no {{trace_id}}. Expected such as {_EXAMPLE}"
         raise ConfigurationError(wrong, path=path)
     if _PLACEHOLDER.search(parts.netloc):
         raise ConfigurationError("an id cannot be part of the host's name", path=path)
