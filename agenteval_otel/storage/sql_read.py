@@ -6,6 +6,8 @@ Evaluations are read whole. Columns are those of the results. Loads SQLAlchemy.
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -60,6 +62,7 @@ _AT_ONCE: Final = 10_000
 _PAGE_ROWS: Final = 200
 _STREAMED: Final = 500
 _MOST_READ: Final = 2_000
+_ADD_EVERY_S: Final = 10.0
 _MOST_IN: Final = 400  # bound values in one statement
 _READ: Final = [column for column in EVALUATIONS.c if column.name != "evaluated_at"]
 """The columns that an evaluation is made of. The others are for queries."""
@@ -72,6 +75,7 @@ class StoredDatabase(Place):
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self._added_s = -math.inf  # when a search last added answers to the index of words
 
     def __repr__(self) -> str:
         return f"<StoredDatabase {self.name}>"
@@ -263,7 +267,10 @@ class StoredDatabase(Place):
         if tag is not None:
             name, value = tag
             words.append(tag_word(name_of(name) or "", name_of(value) or ""))
-        add_answer_texts(self.target, wait=False)
+        now_s = time.monotonic()
+        if now_s - self._added_s > _ADD_EVERY_S:  # what is not added is read, so nothing is missed
+            add_answer_texts(self.target, wait=False)
+            self._added_s = now_s
         with connect_reader(self.target) as connection:
             if tag is None or wanted or has_index(connection):
                 return find_texts(connection, words, most_read=_MOST_READ)
