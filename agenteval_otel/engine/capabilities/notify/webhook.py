@@ -58,7 +58,7 @@ class WebhookPlace(HttpPlace, type="webhook"):
 
 
 def body_of(bulletin: Bulletin, now_s: int) -> dict[str, Any]:
-    """Return a bulletin as it is posted. docs/notify.md describes it."""
+    """Return a bulletin as it is posted. The page about messages describes it."""
     body: dict[str, Any] = {"version": VERSION, "id": bulletin.id}
     body["sent_at"] = moment(now_s * 10**9)
     body["source"] = dict(bulletin.source)
