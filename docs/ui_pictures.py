@@ -78,10 +78,13 @@ def traffic(
     for turn, result in zip(turns, run_evaluations_sync(inputs, config), strict=True):
         probability = 1.0 if turn.kind == "failed" else sampled
         if chance.random() < probability:
-            scores = [
-                score.model_copy(update={"probability": probability}) for score in result.results
-            ]
             ended_ns = int((_START_S + turn.at_s) * 1e9)
+            own = {
+                "probability": probability,
+                "started_ns": ended_ns,
+                "ended_ns": ended_ns + 1_000_000,
+            }
+            scores = [score.model_copy(update=own) for score in result.results]
             changes = {
                 "results": tuple(scores),
                 "sampling_probability": probability,
