@@ -84,7 +84,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a share as sampling": (
         lambda: configure(sampling=0.1),
-        "sampling: expected a mapping (a share of the answers is sample_rate), found 0.1",
+        "sampling: expected a mapping. To evaluate a share of the answers, set sample_rate, found 0.1",
     ),
     "a file by a name": (
         lambda: configure(settings="agenteval.yaml"),

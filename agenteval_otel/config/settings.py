@@ -329,9 +329,9 @@ class Settings(SharedFields):
 
     @field_validator("sampling", mode="before")
     @classmethod
-    def _is_no_share(cls, value: object) -> object:
+    def _refuse_share(cls, value: object) -> object:
         if isinstance(value, int | float | str):
-            raise ValueError("expected a mapping (a share of the answers is sample_rate)")
+            raise ValueError("expected a mapping. To evaluate a share of the answers, set sample_rate")
         return value
 
     @field_validator("endpoint", mode="after")
