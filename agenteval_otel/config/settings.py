@@ -331,7 +331,9 @@ class Settings(SharedFields):
     @classmethod
     def _refuse_share(cls, value: object) -> object:
         if isinstance(value, int | float | str):
-            raise ValueError("expected a mapping. To evaluate a share of the answers, set sample_rate")
+            raise ValueError(
+                "expected a mapping. To evaluate a share of the answers, set sample_rate"
+            )
         return value
 
     @field_validator("endpoint", mode="after")
