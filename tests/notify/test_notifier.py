@@ -11,11 +11,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from agenteval_otel import configure, flush, shutdown
+from agenteval_otel import configure, flush, monitor, shutdown
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.engine.capabilities.judge_health import JudgeHealth
 from agenteval_otel.engine.capabilities.notify.notifier import Notifier
 from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
+from agenteval_otel.engine.capability import Capability
 from agenteval_otel.engine.pipeline import PoolDispatcher
 from agenteval_otel.engine.signals import StateChange
 from agenteval_otel.errors import JudgeError
@@ -36,7 +37,7 @@ from tests.notify.support import (
     place_of,
     recover,
 )
-from tests.objectives.support import QUICK, pipeline_of
+from tests.objectives.support import QUICK, Good, pipeline_of
 from tests.promises.programs import run_program
 from tests.storage.receiver import Answer, Receiver, receiving
 from tests.storage.test_real_receivers import wait_for
@@ -188,7 +189,7 @@ def test_reminders_end(telemetry: RecordedTelemetry) -> None:
 def test_too_many_messages_are_counted_instead(
     telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The next message has their number, and what lasts is in a later one."""
+    """The next message has their number, and what lasts of them is in it."""
     clock = Clock()
     with receiving(OK) as receiver:
         place = place_of("webhook", url=receiver.url, most_per_hour=2)
@@ -203,7 +204,7 @@ def test_too_many_messages_are_counted_instead(
     assert len(receiver.requests) == 3
     last = receiver.requests[-1].body
     assert last["left_out"] == 3
-    assert [notice["reminder"] for notice in last["notices"]] == [True] * 5
+    assert [notice["reminder"] for notice in last["notices"]] == [True] * 3
     assert "event='messages_capped' part='notify[0] (webhook at 127.0.0.1)' most=2" in caplog.text
 
 
@@ -275,6 +276,79 @@ def test_what_was_lost_is_reported_again_while_it_lasts(telemetry: RecordedTelem
         notifier.look()
         assert pipeline.shutdown(10.0)
     assert [notice["reminder"] for notice in notices(receiver)] == [False, True]
+
+
+def test_a_place_that_answers_wrongly_gets_it_ever_less_often(
+    telemetry: RecordedTelemetry,
+) -> None:
+    """It may have taken each: it gets the message and seven repetitions at most."""
+    clock = Clock()
+    begun_s = clock.now_s
+    sent_s: list[float] = []
+    with receiving(Answer(body="accepted")) as receiver:
+        pipeline, notifier = with_clock(
+            telemetry, clock, place_of("slack", url=receiver.url, about=["judge"])
+        )
+        notifier.on_change(JUDGE)
+        for _ in range(11 * 24 * 6):
+            assert pipeline.flush(10.0)
+            sent_s += [clock.now_s - begun_s] * (len(receiver.requests) - len(sent_s))
+            clock.now_s += 601.0
+            notifier.look()
+        assert pipeline.shutdown(10.0)
+    assert len(sent_s) == 8
+    assert sent_s[1] < 700
+    assert sent_s[2] - sent_s[1] > 3_600
+    assert sent_s[3] - sent_s[2] > 86_400
+
+
+def test_messages_that_may_have_arrived_count_as_messages(telemetry: RecordedTelemetry) -> None:
+    """A chat that answers wrongly gets no more of them than `most_per_hour`."""
+    with receiving(Answer(body="accepted")) as receiver:
+        place = place_of("slack", url=receiver.url, most_per_hour=2)
+        with notifying(telemetry, place) as (pipeline, _):
+            for number in range(5):
+                pipeline.capabilities.on_change(JUDGE._replace(part=f"criterion {number}"))
+                assert pipeline.flush(10.0)
+            assert pipeline.accounting.failures == {"notify:slack": 2, "notify:capped": 3}
+    assert len(receiver.requests) == 2
+
+
+def test_a_reminder_links_to_the_answers_until_it_is_sent(telemetry: RecordedTelemetry) -> None:
+    """From the first answer behind the breach."""
+    clock = Clock()
+    with receiving(OK) as receiver:
+        place = place_of("webhook", url=receiver.url, pages_url="http://127.0.0.1:8629")
+        made = (
+            Objectives.made_by(ObjectiveSettings(QUICK)),
+            lambda host: Notifier([place], host, clock=clock),
+        )
+        pipeline, ask = pipeline_of(telemetry, capabilities=made)
+        pipeline.capabilities.start()
+        breach(ask)
+        ask("bad", times=5)
+        clock.now_s += 90_000.0
+        before_s = int(time.time())
+        notifier_of(pipeline).look()
+        assert pipeline.shutdown(10.0)
+    first, reminder = (dict(parse_qsl(urlsplit(n["answers_url"]).query)) for n in notices(receiver))
+    assert reminder["since"] == first["since"]
+    assert int(reminder["until"]) >= before_s
+
+
+def test_one_notice_does_not_take_the_attempts_of_another(telemetry: RecordedTelemetry) -> None:
+    """Each is sent three times, although the place never answers."""
+    never = threading.Event()
+    with receiving(Answer(wait=never)) as receiver:
+        place = place_of("webhook", url=receiver.url, timeout_s=0.2)
+        with notifying(telemetry, place) as (pipeline, _):
+            pipeline.capabilities.on_change(JUDGE)
+            wait_for(lambda: len(receiver.requests) == 2)
+            pipeline.capabilities.on_change(JUDGE._replace(part="short"))
+            wait_for(lambda: pipeline.accounting.failures == {"notify:webhook": 2})
+        never.set()
+    parts = [notice["facts"]["part"] for notice in notices(receiver)]
+    assert parts.count("short") == 3
 
 
 def test_a_place_that_hangs_holds_up_neither_answers_nor_other_places(
@@ -443,6 +517,46 @@ def test_an_evaluator_that_is_not_run_any_more_is_sent(telemetry: RecordedTeleme
     (notice,) = notices(receiver)
     assert (notice["kind"], notice["title"]) == ("evaluator", "bad: ObjectiveTestGood:good")
     assert "three times it overran its time limit" in notice["text"]
+
+
+def test_one_of_two_evaluators_of_a_name_makes_it_bad_once(telemetry: RecordedTelemetry) -> None:
+    """Two agents have an evaluator of the same name, and one of them is not run any more."""
+    with receiving(OK) as receiver:
+        place = place_of("webhook", url=receiver.url)
+        with notifying(telemetry, place) as (pipeline, ask):
+            ask("good")
+            monitor(agent="other", pipeline=pipeline, evaluators=(Good(),))(lambda text: text)(
+                "good"
+            )
+            (evaluator,) = pipeline.handler("shop").runner.evaluators
+            for _ in range(3):
+                pipeline.executor.state(evaluator).strike("it hangs")
+            for _ in range(3):
+                notifier_of(pipeline).look()
+            assert pipeline.flush(10.0)
+    assert states(receiver) == ["bad"]
+
+
+def test_an_evaluators_end_reaches_other_capabilities(telemetry: RecordedTelemetry) -> None:
+    """As what they watch reaches this one."""
+    heard: list[StateChange] = []
+
+    class Hears(Capability):
+        def on_change(self, change: StateChange) -> None:
+            heard.append(change)
+
+    with receiving(OK) as receiver:
+        made = Notifier.made_by([place_of("webhook", url=receiver.url)])
+        pipeline, ask = pipeline_of(telemetry, capabilities=(made, lambda host: Hears()))
+        pipeline.capabilities.start()
+        ask("good")
+        (evaluator,) = pipeline.handler("shop").runner.evaluators
+        for _ in range(3):
+            pipeline.executor.state(evaluator).strike("it hangs")
+        notifier_of(pipeline).look()
+        assert pipeline.shutdown(10.0)
+    assert [(change.kind, change.is_bad) for change in heard] == [("evaluator", True)]
+    assert states(receiver) == ["bad"]
 
 
 def test_the_link_is_read_by_the_list_of_answers(telemetry: RecordedTelemetry) -> None:

@@ -115,6 +115,27 @@ def test_a_week_that_began_with_the_process_says_so(
     assert "when the process began" not in second
 
 
+def test_each_schedule_has_what_was_lost_in_its_own_week(
+    telemetry: RecordedTelemetry, clock: Clock
+) -> None:
+    """Two time zones: the second summary of the morning has what the first has."""
+    with receiving(Answer(204)) as receiver:
+        places = [
+            place_of("webhook", url=receiver.url, timezone=zone)
+            for zone in ("Europe/Berlin", "UTC")
+        ]
+        pipeline, notifier = with_clock(telemetry, clock, *places)
+        pipeline.accounting.fail("storage:sql", 3)
+        clock.now_s = MONDAY_S + WEEK_S - 1_800
+        notifier.look()
+        pipeline.accounting.fail("storage:sql", 2)
+        clock.now_s = MONDAY_S + WEEK_S + 1
+        notifier.look()
+        assert pipeline.shutdown(10.0)
+    lost = [notice["facts"]["lost_or_failed"] for notice in notices(receiver)]
+    assert sorted(each["storage:sql"] for each in lost) == [3, 5]
+
+
 def test_pairs_are_bounded(telemetry: RecordedTelemetry, clock: Clock) -> None:
     """What is beyond is counted, and the summary says how much."""
     with receiving(Answer(204)) as receiver:

@@ -136,13 +136,14 @@ def answers_link(pages_url: str, since_ns: int, until_ns: int, **names: str | No
 
 
 def notice_of(
-    change: StateChange, *, pages_url: str, since_ns: int, reminder: bool = False
+    change: StateChange, *, pages_url: str, since_ns: int, until_ns: int, reminder: bool = False
 ) -> Notice:
     """Return what is sent of a change.
 
     Args:
         pages_url: Where the pages are. Empty without.
         since_ns: The moment of the first answer behind it.
+        until_ns: The end of the link's time.
         reminder: It was sent before.
     """
     facts: dict[str, Any] = {"criterion": change.part, "agent": change.agent}
@@ -153,7 +154,7 @@ def notice_of(
     elif change.kind != "objective":
         facts = {}
         outcome = "evaluator failed"
-    url = answers_link(pages_url, since_ns, change.at_ns, **facts, outcome=outcome)
+    url = answers_link(pages_url, since_ns, until_ns, **facts, outcome=outcome)
     facts |= {"part": change.part, **change.facts, **_figures(change)}
     state = _STATES[change.kind == "objective"][change.is_bad]
     who = shown_name(change.part)

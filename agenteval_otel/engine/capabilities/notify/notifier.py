@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from agenteval_otel.engine.capabilities.notify.notices import Notice, notice_of
 from agenteval_otel.engine.capabilities.notify.outbox import Outbox
 from agenteval_otel.engine.capabilities.notify.place import MessagePlace
 from agenteval_otel.engine.capabilities.notify.week import MOST_PAIRS, Pair, Week
@@ -60,11 +59,11 @@ class Notifier(Capability):
     ) -> None:
         self._places = tuple(places)
         self._accounting = host.accounting
+        self._announce = host.announce
         self._time_of_day = time_of_day
         self._outboxes: list[Outbox] = []
         for number, place in enumerate(self._places):
-            make = _Maker(self, place.pages_url)
-            outbox = Outbox(place, f"notify[{number}]", make, host.accounting, clock=clock)
+            outbox = Outbox(place, f"notify[{number}]", host.accounting, clock=clock)
             self._outboxes.append(outbox)
         self._evaluators: dict[int, tuple[Executor, Evaluator]] = {}
         self._judges: dict[str, Any] = {}
@@ -88,15 +87,17 @@ class Notifier(Capability):
         now_s = self._time_of_day()
         self._weeks: dict[tuple[str, str], Week] = {}
         self._due_s: dict[tuple[str, str], float] = {}
+        # when the week of the schedule began
+        self._counted: dict[tuple[str, str], Mapping[str, int]] = {}
         for place in self._places:
             due_s = place.next_summary(now_s)
             if due_s is not None:
                 schedule = (place.summary, place.timezone)
                 self._weeks[schedule] = Week(now_s)
                 self._due_s[schedule] = due_s
+                self._counted[schedule] = self._count()
         self._moments: dict[Pair, deque[int]] = {}
         self._bad: set[tuple[str, str]] = set()
-        self._counted: Mapping[str, int] = {}
 
     @property
     def uses_results(self) -> bool:
@@ -138,8 +139,9 @@ class Notifier(Capability):
             return
         for week in self._weeks.values():
             week.note(change)
+        since_ns = self._since_ns(change)
         for outbox in self._outboxes:
-            outbox.report(change)
+            outbox.report(change, since_ns)
 
     def flush(self, timeout_s: float) -> bool:
         """Send what waits, without lingering. Return whether nothing waits any more."""
@@ -165,7 +167,7 @@ class Notifier(Capability):
         for schedule in self._weeks.keys() & before._weeks.keys():
             self._weeks[schedule] = before._weeks[schedule]
             self._due_s[schedule] = before._due_s[schedule]
-        self._counted = before._counted
+            self._counted[schedule] = before._counted[schedule]
         self._moments = before._moments
         self._bad = before._bad
         for number, outbox in enumerate(self._outboxes):
@@ -177,8 +179,12 @@ class Notifier(Capability):
         self._is_on = before._is_on
         before._is_on = False
         before._successor = self
+        # no thread looks at them any more: keep no evaluator of each reload
+        before._evaluators.clear()
+        before._judges.clear()
+        before._worker.close(0.0)
 
-    def since_ns(self, change: StateChange) -> int:
+    def _since_ns(self, change: StateChange) -> int:
         """Return the moment of the first answer behind a change, as far as it is known."""
         moments = self._moments.get((change.part, change.agent))
         if change.crossing is not None and not change.is_bad:
@@ -194,13 +200,20 @@ class Notifier(Capability):
         """Look at breakers and evaluators, remind of what lasts, and close weeks that are over."""
         if not self._is_on:
             return
+        # several may have the same label: one that is bad makes it bad
+        breakers: dict[str, set[str]] = {}
         for guarded in list(self._judges.values()):
-            state = guarded.breaker.state
+            breakers.setdefault(guarded.label, set()).add(guarded.breaker.state)
+        for label, states in breakers.items():
             # half open: the next call decides
-            if state != "half_open":
-                self._observe("breaker", guarded.label, state == "open")
+            if "open" in states or "half_open" not in states:
+                self._observe("breaker", label, "open" in states)
+        evaluators: dict[str, bool] = {}
         for executor, evaluator in list(self._evaluators.values()):
-            self._observe("evaluator", evaluator.label, executor.is_quarantined(evaluator))
+            is_bad = evaluators.get(evaluator.label, False)
+            evaluators[evaluator.label] = is_bad or executor.is_quarantined(evaluator)
+        for label, is_bad in evaluators.items():
+            self._observe("evaluator", label, is_bad)
         for outbox in self._outboxes:
             outbox.remind()
         self._close_weeks(self._time_of_day())
@@ -213,32 +226,35 @@ class Notifier(Capability):
             self._bad.add(key)
         else:
             self._bad.discard(key)
-        self.on_change(StateChange(kind, part, None, is_bad, time.time_ns()))
+        self._announce(StateChange(kind, part, None, is_bad, time.time_ns()))
 
     def _close_weeks(self, now_s: float) -> None:
         for schedule, due_s in list(self._due_s.items()):
             if now_s < due_s:
                 continue
-            closed = self._weeks[schedule].close(now_s, self._lost())
+            closed = self._weeks[schedule].close(now_s, self._lost(schedule))
             for outbox in self._outboxes:
                 place = outbox.place
                 if (place.summary, place.timezone) == schedule and "summary" in place.about:
                     self._due_s[schedule] = place.next_summary(now_s) or now_s
                     outbox.add(closed.notices(timezone=place.timezone, pages_url=place.pages_url))
 
-    def _lost(self) -> dict[str, int]:
-        """Return what was lost or failed since the last call, by the outcome or the part."""
+    def _lost(self, schedule: tuple[str, str]) -> dict[str, int]:
+        """Return what was lost or failed in the week of a schedule, by the outcome or the part."""
+        counted = self._count()
+        before = self._counted[schedule]
+        self._counted[schedule] = counted
+        since = {name: times - before.get(name, 0) for name, times in counted.items()}
+        return {name: times for name, times in since.items() if times > 0}
+
+    def _count(self) -> dict[str, int]:
         outcomes = self._accounting.outcomes()
         counted = {
             outcome: times
             for outcome, times in outcomes.items()
             if outcome not in (EVALUATED, SENT, RATE_LIMITED, *NOT_WANTED)
         }
-        counted |= self._accounting.failures
-        before = self._counted
-        self._counted = counted
-        since = {name: times - before.get(name, 0) for name, times in counted.items()}
-        return {name: times for name, times in since.items() if times > 0}
+        return counted | self._accounting.failures
 
     def _note_moments(self, evaluated: Evaluated) -> None:
         response = evaluated.response
@@ -250,15 +266,3 @@ class Notifier(Capability):
                 moments = self._moments[pair] = deque(maxlen=_MOMENTS)
             if moments is not None:
                 moments.append(at_ns)
-
-
-class _Maker:
-    """Makes the notices of one place."""
-
-    def __init__(self, notifier: Notifier, pages_url: str) -> None:
-        self._notifier = notifier
-        self._pages_url = pages_url
-
-    def __call__(self, change: StateChange, reminder: bool) -> Notice:
-        since_ns = self._notifier.since_ns(change)
-        return notice_of(change, pages_url=self._pages_url, since_ns=since_ns, reminder=reminder)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from agenteval_otel.components.delivery import BatchDelivery, DeliveryError
-from agenteval_otel.engine.capabilities.notify.notices import Bulletin, Notice
+from agenteval_otel.engine.capabilities.notify.notices import Bulletin, Notice, notice_of
 from agenteval_otel.engine.capabilities.notify.place import (
+    MAY_HAVE_ARRIVED,
     UNANSWERED,
     MessagePlace,
     source_of_process,
@@ -27,23 +28,44 @@ CAPPED: Final = "notify:capped"
 _MAX_LASTING: Final = 1_024
 _HOUR_S: Final = 3_600.0
 _ATTEMPTS: Final = 3
-"""Attempts at a message that may have arrived: each may be one that people get twice."""
-_AGAIN_S: Final = 600.0
+"""Attempts at a message that was not answered. Each attempt may have been delivered."""
+_WAITS_S: Final = (600.0, 3_600.0)
+"""Until what lasts is reported again after its notice was lost, by how many may have arrived."""
 _NOTICE_BYTES: Final = 2_048
 _FAILING_S: Final = 1.0
 _REMINDERS: Final = 7
-"""What was taken out of the settings while it was bad is never well again."""
+"""They end, because a part that was removed from the settings while it was bad never reports that it
+is well.
+"""
 
 Key = tuple[str, str, str | None, object]
-MakeNotice = Callable[[StateChange, bool], Notice]
 
 
 class _Lasting(NamedTuple):
-    """Holds what is bad, when it is reported again (monotonic), and how often it still is."""
+    """Holds what is bad.
+
+    Attributes:
+        since_ns: The moment of the first answer behind it.
+        due_s: When it is reported again (monotonic).
+        reminders: How often it still is reported.
+        on_way: Id of the notice that is not taken yet, else empty.
+        doubts: Notices of it that were given up although they may have arrived.
+    """
 
     change: StateChange
+    since_ns: int
     due_s: float
     reminders: int = _REMINDERS
+    on_way: str = ""
+    doubts: int = 0
+
+
+class _Parcel:
+    """Holds notices that wait, and after how many attempts no answer came."""
+
+    def __init__(self, notices: Sequence[Notice]) -> None:
+        self.notices = notices
+        self.unanswered = 0
 
 
 class Outbox:
@@ -51,7 +73,6 @@ class Outbox:
 
     Args:
         name: The place's path in the settings, for log lines.
-        make: Makes a notice of a change, and of whether it is a reminder.
         clock: Monotonic, in seconds.
     """
 
@@ -59,14 +80,12 @@ class Outbox:
         self,
         place: MessagePlace,
         name: str,
-        make: MakeNotice,
         accounting: Accounting,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.place = place
         self._name = f"{name} ({place.label})"
-        self._make = make
         self._accounting = accounting
         self._clock = clock
         self._delivery = BatchDelivery(
@@ -88,48 +107,68 @@ class Outbox:
         self._lasting: dict[Key, _Lasting] = {}
         self._sent_s: deque[float] = deque()
         self._left_out = 0
-        self._unanswered = 0
         self._is_failing = False
 
-    def report(self, change: StateChange) -> None:
-        """Report a change, unless it is known. Any thread. Returns at once."""
+    def report(self, change: StateChange, since_ns: int) -> None:
+        """Report a change, unless it is known. Any thread. Returns at once.
+
+        Args:
+            since_ns: The moment of the first answer behind it.
+        """
         if change.kind not in self.place.about:
             return
         facts = change.facts
         judge = (facts.get("judge"), facts.get("evaluator_version"))
         key = (change.kind, change.part, change.agent, judge)
         now_s = self._clock()
+        notice = self._notice_of(change, since_ns, change.at_ns)
         with self._lock:
             known = self._lasting.pop(key, None)
             if change.is_bad:
-                lasting = known or _Lasting(change, now_s + self.place.remind_s)
+                due_s = now_s + self.place.remind_s
+                lasting = known or _Lasting(change, since_ns, due_s, on_way=notice.id)
                 self._lasting[key] = lasting._replace(change=change)
                 if len(self._lasting) > _MAX_LASTING:
                     del self._lasting[next(iter(self._lasting))]
-        # well again is news where it was bad, and bad where it was well
+        # Report a bad state once, and a good one only after a bad one.
         if change.is_bad is (known is None):
-            self.add([self._make(change, False)])
+            self.add([notice])
 
     def remind(self) -> None:
         """Report again what lasts, where it is time."""
         now_s = self._clock()
+        notices: list[Notice] = []
         with self._lock:
-            due = {
-                key: kept
-                for key, kept in self._lasting.items()
-                if kept.due_s <= now_s and kept.reminders
-            }
-            for key, kept in due.items():
-                due_s = now_s + self.place.remind_s
-                self._lasting[key] = kept._replace(due_s=due_s, reminders=kept.reminders - 1)
-        for kept in due.values():
-            self.add([self._make(kept.change, True)])
+            for key, kept in self._lasting.items():
+                if kept.due_s > now_s or not kept.reminders:
+                    continue
+                until_ns = time.time_ns()
+                notice = self._notice_of(kept.change, kept.since_ns, until_ns, reminder=True)
+                notices.append(notice)
+                self._lasting[key] = kept._replace(
+                    due_s=now_s + self.place.remind_s,
+                    reminders=kept.reminders - 1,
+                    on_way=notice.id,
+                )
+        for notice in notices:
+            self.add([notice])
+
+    def _notice_of(
+        self, change: StateChange, since_ns: int, until_ns: int, reminder: bool = False
+    ) -> Notice:
+        return notice_of(
+            change,
+            pages_url=self.place.pages_url,
+            since_ns=since_ns,
+            until_ns=until_ns,
+            reminder=reminder,
+        )
 
     def add(self, notices: Sequence[Notice]) -> None:
         """Have notices sent in one message. Any thread. Returns at once."""
         size_bytes = sum(_NOTICE_BYTES + 4 * len(notice.text) for notice in notices)
         try:
-            self._delivery.add(notices, size_bytes)
+            self._delivery.add(_Parcel(notices), size_bytes)
         except DeliveryError as error:
             self._lose(error)
 
@@ -151,34 +190,55 @@ class Outbox:
     def _sender(self) -> _Sender:
         return _Sender(self)
 
-    async def send(self, notices: Sequence[Notice]) -> DeliveryError | None:
-        """Send the notices as one message, or count them if there were too many messages."""
+    async def send(self, parcels: Sequence[_Parcel]) -> Sequence[DeliveryError | None]:
+        """Send the notices as one message, or count them if there were too many messages.
+
+        Return None or the error of each parcel.
+        """
+        notices: list[Notice] = []
+        for parcel in parcels:
+            notices += parcel.notices
         now_s = self._clock()
         while self._sent_s and self._sent_s[0] <= now_s - _HOUR_S:
             self._sent_s.popleft()
         if len(self._sent_s) >= self.place.most_per_hour:
             self._leave_out(len(notices))
-            return None
+            return [None] * len(parcels)
         bulletin = Bulletin(notices, source_of_process(), self._left_out)
         error = await self.place.attempt(bulletin)
         self._is_failing = error is not None
-        if error is None:
+        if error is None or error.error_type in MAY_HAVE_ARRIVED:
             self._sent_s.append(now_s)
+        if error is None:
             self._left_out = 0
-        is_unanswered = error is not None and error.error_type == UNANSWERED
-        self._unanswered = self._unanswered + 1 if is_unanswered else 0
-        if error is not None and self._unanswered >= _ATTEMPTS:
-            self._unanswered = 0
-            error.retryable = False
-        if error is not None and error.retryable:
+            self._note_taken(notices)
+            return [None] * len(parcels)
+        errors = [self._error_of(parcel, error) for parcel in parcels]
+        if any(each.retryable for each in errors):
             log.warning("message_delayed", part=self._name, problem=str(error))
-        return error
+        return errors
+
+    def _error_of(self, parcel: _Parcel, error: DeliveryError) -> DeliveryError:
+        """Return the error of one of the parcels of a message. It may be the last attempt for it."""
+        if error.error_type != UNANSWERED:
+            return error
+        parcel.unanswered += 1
+        if parcel.unanswered < _ATTEMPTS:
+            return error
+        return DeliveryError(str(error), error_type=UNANSWERED)
+
+    def _note_taken(self, notices: Sequence[Notice]) -> None:
+        taken = {notice.id for notice in notices}
+        with self._lock:
+            for key, kept in self._lasting.items():
+                if kept.on_way in taken:
+                    self._lasting[key] = kept._replace(on_way="")
 
     def _leave_out(self, count: int) -> None:
         self._left_out += count
         self._accounting.fail(CAPPED, count)
         log.warning("messages_capped", part=self._name, most=self.place.most_per_hour)
-        self._report_soon()
+        self._report_soon(may_have_arrived=False)
 
     def _lose(self, error: Exception) -> None:
         """Count a notice that is given up."""
@@ -187,17 +247,30 @@ class Outbox:
         if isinstance(error, DeliveryError):
             error_type = error.error_type
         log.warning("message_not_sent", part=self._name, error_type=error_type, problem=str(error))
-        self._report_soon()
+        self._report_soon(may_have_arrived=error_type in MAY_HAVE_ARRIVED)
 
-    def _report_soon(self) -> None:
-        """Report what lasts again before long: its notice may be among those that were lost."""
-        soon_s = self._clock() + _AGAIN_S
+    def _report_soon(self, *, may_have_arrived: bool) -> None:
+        """Report what lasts again before long, where its notice is not taken yet.
+
+        People may have got what may have arrived: the wait for its repetition grows, and it is one
+        of the reminders.
+        """
+        now_s = self._clock()
         with self._lock:
             for key, kept in self._lasting.items():
-                due_s = min(kept.due_s, soon_s)
-                # one is left, however long the place is away
-                reminders = max(1, kept.reminders)
-                self._lasting[key] = kept._replace(due_s=due_s, reminders=reminders)
+                if not kept.on_way:
+                    continue
+                wait_s = self.place.remind_s
+                if kept.doubts < len(_WAITS_S):
+                    wait_s = min(wait_s, _WAITS_S[kept.doubts])
+                reminders = kept.reminders
+                if not may_have_arrived:  # one is left, however long the place is away
+                    reminders = max(1, reminders)
+                kept = kept._replace(reminders=reminders)
+                if now_s + wait_s < kept.due_s:
+                    doubts = kept.doubts + may_have_arrived
+                    kept = kept._replace(due_s=now_s + wait_s, doubts=doubts)
+                self._lasting[key] = kept
 
 
 class _Sender:
@@ -206,11 +279,8 @@ class _Sender:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
 
-    async def send(self, values: Sequence[Sequence[Notice]]) -> Sequence[DeliveryError | None]:
-        notices: list[Notice] = []
-        for value in values:
-            notices += value
-        return [await self._outbox.send(notices)] * len(values)
+    async def send(self, values: Sequence[_Parcel]) -> Sequence[DeliveryError | None]:
+        return await self._outbox.send(values)
 
     async def close(self) -> None:
         """Close nothing: each message has a connection of its own."""

@@ -21,6 +21,9 @@ from agenteval_otel.runtime.worker import new_loop
 
 UNANSWERED: Final = "unanswered"
 """The error type of a message that may have arrived although no answer came."""
+MALFORMED: Final = "malformed_answer"
+"""The error type of a message whose answer has the status of success, and is not what is expected."""
+MAY_HAVE_ARRIVED: Final = frozenset({UNANSWERED, MALFORMED})
 About = Literal["objective", "judge", "breaker", "evaluator", "summary"]
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _WEEKLY: Final = re.compile(rf"({'|'.join(_DAYS)}) ([01]\d|2[0-3]):([0-5]\d)")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from agenteval_otel.engine.capabilities.notify.http import HttpPlace
 from agenteval_otel.engine.capabilities.notify.notices import Bulletin
+from agenteval_otel.engine.capabilities.notify.place import MALFORMED
 
 _SECTION_CHARS: Final = 2_900  # Slack takes 3,000
 
@@ -38,7 +39,7 @@ class SlackPlace(HttpPlace, type="slack"):
         }
         answer = await self.post(json.dumps(message).encode())
         if answer.strip() != b"ok":
-            raise self.failure("answered without the ok of Slack", "malformed_answer")
+            raise self.failure("answered without the ok of Slack", MALFORMED)
 
 
 def escaped(text: str) -> str:
