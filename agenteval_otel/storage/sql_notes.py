@@ -1,4 +1,4 @@
-"""Notes on answers in a database of their own table. Loads SQLAlchemy.
+"""Notes on answers, in a table of their own. Loads SQLAlchemy.
 
 They are deleted with the evaluation that they are of, so erasure and `keep_days` reach them.
 """
@@ -81,7 +81,9 @@ class SqlNotes(Notes):
 
 
 def _replace(connection: sa.Connection, evaluation_id: str, values: Mapping[str, Any]) -> None:
+    # A server keeps an erasure waiting: else it could end before the old comment is stored again.
     is_stored = sa.select(EVALUATIONS.c.id).where(EVALUATIONS.c.id == evaluation_id)
+    is_stored = is_stored.with_for_update(read=True, key_share=True)
     if connection.execute(is_stored).first() is None:
         raise StorageError("the answer is no longer stored")
     NOTES.create(connection, checkfirst=True)

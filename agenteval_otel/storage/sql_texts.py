@@ -82,11 +82,15 @@ def add_texts(connection: sa.Connection, *, now_ms: int | None = None) -> bool:
     settled = f"{now_ms - _UNSETTLED_MS:012x}"
     until = _until(connection)
     late = f"{max(0, int(until[:12], 16) - _LATE_MS):012x}" if until else ""
-    chosen = sa.text(
+    query = (
         "SELECT id, details, tags FROM agenteval_evaluations e WHERE id > :late AND id < :settled AND"
         " (id > :until OR NOT EXISTS (SELECT 1 FROM agenteval_texts t WHERE t.evaluation_id = e.id))"
         " ORDER BY id LIMIT :limit"
     )
+    if connection.dialect.name != "sqlite":
+        # An erasure waits for the words, which go with their answer. One under way goes first.
+        query += " FOR SHARE OF e SKIP LOCKED"
+    chosen = sa.text(query)
     values = {"late": late, "settled": settled, "until": until, "limit": _AT_ONCE}
     rows = connection.execute(chosen, values).all()
     if rows:  # else every search would write

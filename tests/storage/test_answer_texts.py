@@ -4,6 +4,7 @@ text is left in the index.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from contextlib import closing
@@ -15,13 +16,14 @@ import pytest
 import sqlalchemy as sa
 
 from agenteval_otel import EvaluationInput
+from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.storage import SqlStorageProvider
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.storage.places import ID_BYTES, FoundAnswers, Place
 from agenteval_otel.storage.read import database_of, place_of
-from agenteval_otel.storage.sql_database import add_answer_texts, connect_reader
-from agenteval_otel.storage.sql_texts import has_index
+from agenteval_otel.storage.sql_database import add_answer_texts, connect_reader, connect_writer
+from agenteval_otel.storage.sql_texts import add_texts, has_index
 from agenteval_otel.storage.words import places_of, wanted_words, words_of
 from tests.storage.samples import aggregated, change, save
 
@@ -85,8 +87,12 @@ def place(request: pytest.FixtureRequest, storage: Any, tmp_path: Path) -> Any:
 
 def add_all(storage: SqlStorageProvider) -> None:
     """Add what is stored to the index, as pages do that open a minute later."""
-    while add_answer_texts(storage.target, now_ms=time.time_ns() // 10**6 + 120_000):
+    while add_answer_texts(storage.target, now_ms=in_two_minutes()):
         pass
+
+
+def in_two_minutes() -> int:
+    return time.time_ns() // 10**6 + 120_000
 
 
 def found(place: Place, text: str, **options: Any) -> list[str]:
@@ -235,6 +241,54 @@ def test_no_word_of_an_erased_text_is_left(tmp_path: Path) -> None:
     assert found(place, "grumble 7") == ["kept 7"]
     add_all(storage)
     assert bytes_left(path) == []
+
+
+@pytest.mark.backend
+def test_no_word_of_an_answer_is_added_after_its_erasure(postgresql: Any) -> None:
+    """Erased between reading and adding: the erasure waits for it, or nothing is added."""
+    storage = SqlStorageProvider(url=postgresql.url)
+    impatient = SqlStorageProvider(url=f"{postgresql.url}?options=-c%20lock_timeout%3D200")
+    save(storage, answer(CANARY, agent="kept"))
+    add_all(storage)
+    save(storage, answer(CANARY, conversation_id="c"))
+    erasure = Erasure(conversations=["c"])
+    tries: list[str] = []
+
+    def erase(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if statement.startswith("INSERT INTO agenteval_texts") and not tries:
+            tries.append(statement)
+            with contextlib.suppress(StorageError):  # it waited
+                impatient.erase(erasure)
+
+    with closing(connect_writer(storage.target, durable=False)) as connection:
+        sa.event.listen(connection, "before_cursor_execute", erase)
+        with connection.begin():
+            add_texts(connection, now_ms=in_two_minutes())
+    assert tries
+    storage.erase(erasure)
+    add_all(storage)
+    assert found(database_of(storage.target), CANARY) == ["kept"]
+    assert postgresql.query("SELECT count(*) FROM agenteval_texts WHERE words @@ 'xylofonist'") == [
+        (1,)
+    ]
+
+
+@pytest.mark.backend
+def test_an_answer_that_is_being_erased_keeps_no_page_waiting(postgresql: Any) -> None:
+    storage = SqlStorageProvider(url=postgresql.url)
+    save(storage, answer("order 0"))
+    add_all(storage)
+    save(storage, answer("order 1", agent="a"), answer("order 2", agent="b"))
+    with (
+        closing(connect_writer(storage.target, durable=False)) as other,
+        closing(connect_writer(storage.target, durable=False)) as connection,
+        other.begin(),
+        connection.begin(),
+    ):
+        other.exec_driver_sql("DELETE FROM agenteval_evaluations WHERE agent = 'a'")
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '200ms'")
+        assert add_texts(connection, now_ms=in_two_minutes())
+    assert postgresql.query("SELECT count(*) FROM agenteval_texts") == [(2,)]
 
 
 def test_keep_days_reaches_the_index(tmp_path: Path) -> None:

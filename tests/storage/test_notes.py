@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -127,3 +128,30 @@ def test_an_answer_that_is_evaluated_again_keeps_its_note(target: Target, key: s
     assert database_of(target).find_evaluations([key, again]).keys() == {again}
     assert notes.of(again).comment == "ask Kim"
     assert notes.looked_at() == [again]
+
+
+@pytest.mark.backend
+def test_an_erased_comment_is_not_stored_again(postgresql: Any) -> None:
+    """Erased between reading the note and replacing it: the erasure waits, or there is no comment."""
+    target = target_of(None, postgresql.url)
+    impatient = target_of(None, f"{postgresql.url}?options=-c%20lock_timeout%3D200")
+    key = store(target, "0" * 31 + "1")
+    notes = SqlNotes(target)
+    notes.comment(key, CANARY)
+    erasure = Erasure(conversations=["c-1"])
+    tries: list[str] = []
+
+    def erase(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if statement.startswith("DELETE FROM agenteval_notes") and not tries:
+            tries.append(statement)
+            with contextlib.suppress(StorageError):  # it waited
+                erase_rows(impatient, erasure, dry_run=False)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", erase)
+    try:
+        notes.mark(key, looked=True)
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", erase)
+    assert tries
+    erase_rows(target, erasure, dry_run=False)
+    assert postgresql.query("SELECT count(*) FROM agenteval_notes WHERE comment <> ''") == [(0,)]
