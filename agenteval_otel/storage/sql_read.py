@@ -66,6 +66,10 @@ _ADD_EVERY_S: Final = 10.0
 _MOST_IN: Final = 400  # bound values in one statement
 _READ: Final = [column for column in EVALUATIONS.c if column.name != "evaluated_at"]
 """The columns that an evaluation is made of. The others are for queries."""
+# Of a text that is no JSON, or that escapes NUL, PostgreSQL would refuse to read the whole table as
+# JSON. The first key stands before the last brace, and no brace between: so it is in no other object.
+_OBJECTIVE: Final = r'"objective":([0-9.eE+-]+)[^{}]*\}$'
+_COST: Final = r'"judge":\{[^{}]*"costUsd":([0-9.eE+-]+)'
 
 
 class StoredDatabase(Place):
@@ -517,7 +521,7 @@ def _stored_objective(target: Target) -> Any:
     details = RESULTS.c.details
     has_it = _has(target, '"objective":')
     if target.path is None:
-        return sa.case((has_it, sa.cast(details, sa.JSON).op("->>")("objective")))
+        return sa.case((has_it, sa.func.substring(details, _OBJECTIVE)))
     # of a text that is no JSON SQLite would refuse to read the whole table
     has_it &= sa.func.json_valid(details) == 1
     return sa.case((has_it, sa.func.json_extract(details, "$.objective")))
@@ -529,8 +533,7 @@ def _stored_cost(target: Target) -> Any:
     has_judge = _has(target, '"judge":{')
     from_cache = _has(target, '"fromCache":true')
     if target.path is None:
-        path = sa.cast(["metadata", "judge", "costUsd"], sa.ARRAY(sa.Text))
-        of_server = sa.cast(details, sa.JSON).op("#>>")(path)
+        of_server = sa.func.substring(details, _COST)
         unknown = sa.case((from_cache, "0"), else_=str(PRICE_UNKNOWN))
         return sa.case((has_judge, sa.func.coalesce(of_server, unknown)))
     has_judge &= sa.func.json_valid(details) == 1

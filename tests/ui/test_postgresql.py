@@ -67,6 +67,34 @@ def test_figures_and_labels_are_those_of_sqlite(postgresql: Any, tmp_path: Path)
     assert (label.evaluation_id, label.passed) == (form["key"], False)
 
 
+DAMAGED = [
+    '"objective":0.9,"judge":{"costUsd":1.0}',
+    '{"objective":0.9',
+    r'{"metadata":{"judge":{"model":"\u0000"}},"label":"\u0000"}',
+    '{"objective":"high","metadata":{"judge":{"costUsd":"much"}}}',
+    '{"metadata":{"objective":0.9,"judge":{"costUsd":1e+-1}}}',
+    "",
+]
+
+
+@pytest.mark.parametrize("details", DAMAGED)
+def test_a_damaged_row_costs_its_own_numbers(postgresql: Any, details: str) -> None:
+    """Details that were changed by hand are no JSON, or have what the server cannot read."""
+    target = target_of(None, postgresql.url)
+    judge = {"judge": {"model": "m", "costUsd": 0.25}}
+    kept = answer(score("kept", objective=0.8, metadata=judge), number=1)
+    odd = answer(score("odd"), number=2)
+    database = Database(target)
+    assert not any(database.write([rows_of(kept), rows_of(odd)], may_wait=True))
+    database.close()
+    change = "UPDATE agenteval_results SET details = $${}$$ WHERE criterion = 'odd'"
+    postgresql.query(change.format(details))
+    stored = columns_of(database_of(target))
+    assert stored.count == 2
+    assert stored.objectives["kept"] == 0.8
+    assert 0.25 in stored["cost"]
+
+
 def test_labels_are_taken_back_and_go_out_and_in(postgresql: Any) -> None:
     """Two people label, one takes back the last label; the files are read again without adding any."""
     target = target_of(None, postgresql.url)
