@@ -52,6 +52,14 @@ class MailServer:
         self._replies = list(replies)
         self.port = 0
 
+    async def handle_RCPT(
+        self, server: Any, session: Any, envelope: Envelope, address: str, options: list[str]
+    ) -> str:
+        if address.startswith("unknown"):
+            return "550 no such mailbox"
+        envelope.rcpt_tos.append(address)
+        return "250 taken"
+
     async def handle_DATA(self, server: Any, session: Any, envelope: Envelope) -> str:
         if self._replies:
             return self._replies.pop(0)

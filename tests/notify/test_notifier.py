@@ -302,6 +302,29 @@ def test_a_place_that_answers_wrongly_gets_it_ever_less_often(
     assert sent_s[3] - sent_s[2] > 86_400
 
 
+def test_what_some_recipients_got_is_not_sent_again(
+    telemetry: RecordedTelemetry, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The server refuses one of two addresses: that is counted and logged."""
+    clock = Clock()
+    to = ["unknown@example.com", "me@example.com"]
+    with mail_server() as server:
+        place = place_of(
+            "smtp", host=LOOPBACK, port=server.port, tls="none", sender="a@example.com", to=to
+        )
+        pipeline, notifier = with_clock(telemetry, clock, place)
+        notifier.on_change(JUDGE)
+        assert pipeline.flush(10.0)
+        for _ in range(3):
+            clock.now_s += 1_000.0
+            notifier.look()
+        assert pipeline.accounting.failures == {"notify:smtp": 1}
+        assert pipeline.shutdown(10.0)
+    assert [envelope.rcpt_tos for envelope in server.envelopes] == [["me@example.com"]]
+    assert "event='message_partly_refused'" in caplog.text
+    assert "1 recipients were refused" in caplog.text
+
+
 def test_messages_that_may_have_arrived_count_as_messages(telemetry: RecordedTelemetry) -> None:
     """A chat that answers wrongly gets no more of them than `most_per_hour`."""
     with receiving(Answer(body="accepted")) as receiver:

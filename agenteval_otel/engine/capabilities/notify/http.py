@@ -8,14 +8,19 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr, model_validator
 
+from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.components.explained import ComponentError
 from agenteval_otel.components.http_client.client import client_for, load_clients, quietly
 from agenteval_otel.components.http_client.replies import Reply, error_of
-from agenteval_otel.engine.capabilities.notify.place import UNANSWERED, MessagePlace
+from agenteval_otel.engine.capabilities.notify.place import (
+    MALFORMED,
+    UNANSWERED,
+    MessagePlace,
+)
 from agenteval_otel.errors import ConfigurationError, ModelError
 
 _MAX_ANSWER_BYTES: Final = 65_536
-_NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout"})
+_NOT_SENT: Final = frozenset({"ConnectError", "ConnectTimeout", "PoolTimeout"})
 """Errors of the client before a byte of the request has left."""
 
 
@@ -50,8 +55,13 @@ class HttpPlace(MessagePlace):
             raise ComponentError(ConfigurationError(wrong, path="url"), of_model=True)
         return self
 
-    async def post(self, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
+    async def post(
+        self, body: bytes, headers: Mapping[str, str] | None = None, *, is_read: bool = True
+    ) -> bytes:
         """Post JSON, and return what was answered with a status of success.
+
+        Args:
+            is_read: Read the answer. Else its status is all that counts.
 
         Raises:
             DeliveryError: There was no such answer.
@@ -61,9 +71,19 @@ class HttpPlace(MessagePlace):
         try:
             with quietly():
                 async with client_for("", max_bytes=_MAX_ANSWER_BYTES) as client:
+                    # the status counts also where the answer is compressed or long
+                    client.event_hooks = {**client.event_hooks, "response": []}
                     address = self.url.get_secret_value()
-                    response = await client.post(address, content=body, headers=sent)
-        except TimeoutError:
+                    # for the address and for TLS: what does not connect has not arrived
+                    connect_s = self.timeout_s / 3
+                    limits = (connect_s, None, None, None)
+                    request = client.build_request(
+                        "POST", address, content=body, headers=sent, timeout=limits
+                    )
+                    response = await client.send(request, stream=True)
+                    self._check(Reply(response.status_code, response.headers, b""))
+                    return await self._read(response) if is_read else b""
+        except (TimeoutError, DeliveryError):
             raise
         except ModelError as error:
             raise self.failure(str(error), error.error_type) from None
@@ -71,8 +91,15 @@ class HttpPlace(MessagePlace):
             name = type(error).__name__
             error_type = "connection_error" if name in _NOT_SENT else UNANSWERED
             raise self.failure(f"no answer ({name})", error_type, retryable=True) from None
-        self._check(Reply(response.status_code, response.headers, response.content))
-        return bytes(response.content)
+
+    async def _read(self, response: Any) -> bytes:
+        answer = b""
+        async for part in response.aiter_raw():
+            answer += part
+            if len(answer) > _MAX_ANSWER_BYTES:
+                problem = f"the response is longer than {_MAX_ANSWER_BYTES} bytes"
+                raise self.failure(problem, MALFORMED)
+        return answer
 
     def _check(self, reply: Reply) -> None:
         if 200 <= reply.status < 300:

@@ -15,6 +15,7 @@ from agenteval_otel.components.delivery import BatchDelivery, DeliveryError
 from agenteval_otel.engine.capabilities.notify.notices import Bulletin, Notice, notice_of
 from agenteval_otel.engine.capabilities.notify.place import (
     MAY_HAVE_ARRIVED,
+    PARTLY,
     UNANSWERED,
     MessagePlace,
     source_of_process,
@@ -206,6 +207,11 @@ class Outbox:
             return [None] * len(parcels)
         bulletin = Bulletin(notices, source_of_process(), self._left_out)
         error = await self.place.attempt(bulletin)
+        if error is not None and error.error_type == PARTLY:
+            # The others have got it, and would get it again.
+            self._accounting.fail(f"notify:{self.place.type}")
+            log.warning("message_partly_refused", part=self._name, problem=str(error))
+            error = None
         self._is_failing = error is not None
         if error is None or error.error_type in MAY_HAVE_ARRIVED:
             self._sent_s.append(now_s)

@@ -23,6 +23,8 @@ UNANSWERED: Final = "unanswered"
 """The error type of a message that may have arrived although no answer came."""
 MALFORMED: Final = "malformed_answer"
 """The error type of a message whose answer has the status of success, and is not what is expected."""
+PARTLY: Final = "partly_refused"
+"""The error type of a message that some of its recipients got."""
 MAY_HAVE_ARRIVED: Final = frozenset({UNANSWERED, MALFORMED})
 About = Literal["objective", "judge", "breaker", "evaluator", "summary"]
 _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")

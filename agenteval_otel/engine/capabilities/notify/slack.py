@@ -11,6 +11,7 @@ from agenteval_otel.engine.capabilities.notify.notices import Bulletin
 from agenteval_otel.engine.capabilities.notify.place import MALFORMED
 
 _SECTION_CHARS: Final = 2_900  # Slack takes 3,000
+_CUT: Final = "..."
 
 
 class SlackPlace(HttpPlace, type="slack"):
@@ -24,8 +25,7 @@ class SlackPlace(HttpPlace, type="slack"):
         """Post the bulletin, a block for each notice."""
         blocks: list[dict[str, Any]] = []
         for notice in bulletin.shown:
-            # cut first: no half of an escape is left
-            text = escaped(notice.text[:_SECTION_CHARS])[:_SECTION_CHARS]
+            text = _shortened(notice.text)
             if notice.url:
                 text += f"\n<{escaped(notice.url)}|Answers>"
             blocks.append(_block("section", text))
@@ -45,6 +45,20 @@ class SlackPlace(HttpPlace, type="slack"):
 def escaped(text: str) -> str:
     """Return text for Slack's markup: it gives a meaning to the same three characters as HTML."""
     return html.escape(text, quote=False)
+
+
+def _shortened(text: str) -> str:
+    """Return text escaped and short enough for a block. A cut is marked, and leaves no half escape."""
+    if len(escaped(text)) <= _SECTION_CHARS:
+        return escaped(text)
+    shown: list[str] = []
+    left = _SECTION_CHARS - len(_CUT)
+    for character in text:
+        left -= len(escaped(character))
+        if left < 0:
+            break
+        shown.append(escaped(character))
+    return "".join(shown) + _CUT
 
 
 def _block(kind: str, text: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from agenteval_otel.components import ListOf
 from agenteval_otel.components.delivery import DeliveryError
 from agenteval_otel.components.explained import IS_FILE
 from agenteval_otel.engine.capabilities.notify.notices import Bulletin
-from agenteval_otel.engine.capabilities.notify.place import UNANSWERED, MessagePlace
+from agenteval_otel.engine.capabilities.notify.place import PARTLY, UNANSWERED, MessagePlace
 from agenteval_otel.runtime.text import brief
 
 _ADDRESS: Final = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)*", re.ASCII)
@@ -67,6 +67,17 @@ class SmtpPlace(MessagePlace, type="smtp"):
                 raise ValueError("expected a bare address such as alerts@example.com")
         return value
 
+    @field_validator("ca")
+    @classmethod
+    def _is_read(cls, value: Path | None) -> Path | None:
+        if value is not None:
+            try:
+                ssl.create_default_context(cafile=value)
+            except OSError as error:
+                problem = f"expected a PEM file that can be read ({type(error).__name__})"
+                raise ValueError(problem) from None
+        return value
+
     @model_validator(mode="after")
     def _keeps_the_password_private(self) -> Self:
         if (self.user is None) is not (self.password is None):
@@ -78,26 +89,36 @@ class SmtpPlace(MessagePlace, type="smtp"):
     async def deliver(self, bulletin: Bulletin) -> None:
         """Send one mail to all recipients. Blocks the thread, which only sends."""
         mail = mail_of(bulletin, self.sender, self.to)
+        error_type = "connection_error"
         try:
             # without the name of this machine: finding it may ask the network
             client = self._client(self.sender.partition("@")[2])
             with _ended_after(self.timeout_s, client):
-                refused = self._send(client, mail)
+                self._connect(client)
+                error_type = UNANSWERED  # from here on it may arrive
+                refused = client.sendmail(self.sender, list(self.to), mail.as_bytes())
+                with contextlib.suppress(OSError, smtplib.SMTPException):
+                    client.quit()
         except smtplib.SMTPResponseException as error:
             raise self._refusal(error.smtp_code) from None
         except smtplib.SMTPRecipientsRefused as error:
             raise self._refusal(max(code for code, _ in error.recipients.values())) from None
         except (ConnectionRefusedError, socket.gaierror):
-            raise self.failure("no connection", "connection_error", retryable=True) from None
+            raise self.failure("no connection", error_type, retryable=True) from None
         except ssl.SSLError as error:
-            raise self.failure(f"no TLS ({type(error).__name__})", "tls") from None
+            # one that is closed meanwhile may work later
+            is_closed = isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+            problem = f"no TLS ({type(error).__name__})"
+            raise self.failure(
+                problem, error_type if is_closed else "tls", retryable=is_closed
+            ) from None
         except smtplib.SMTPNotSupportedError:
             raise self.failure("the server has no STARTTLS or no login", "not_supported") from None
         except (OSError, smtplib.SMTPException) as error:
             problem = f"no answer ({type(error).__name__})"
-            raise self.failure(problem, UNANSWERED, retryable=True) from None
+            raise self.failure(problem, error_type, retryable=True) from None
         if refused:
-            raise self.failure(f"{len(refused)} recipients were refused", "refused")
+            raise self.failure(f"{len(refused)} recipients were refused", PARTLY)
 
     def _client(self, own_name: str) -> smtplib.SMTP:
         if self.tls == "tls":
@@ -106,7 +127,7 @@ class SmtpPlace(MessagePlace, type="smtp"):
             )
         return smtplib.SMTP(local_hostname=own_name, timeout=self.timeout_s)
 
-    def _send(self, client: smtplib.SMTP, mail: EmailMessage) -> dict[str, Any]:
+    def _connect(self, client: smtplib.SMTP) -> None:
         client._host = self.host  # type: ignore[attr-defined]  # TLS needs it, `connect` sets it not
         code, _ = client.connect(self.host, self.port)
         if code != 220:
@@ -115,10 +136,7 @@ class SmtpPlace(MessagePlace, type="smtp"):
             client.starttls(context=self._certificates())
         if self.user is not None and self.password is not None:
             client.login(self.user, self.password.get_secret_value())
-        refused: dict[str, Any] = client.sendmail(self.sender, list(self.to), mail.as_bytes())
-        with contextlib.suppress(OSError, smtplib.SMTPException):
-            client.quit()
-        return refused
+        client.ehlo_or_helo_if_needed()
 
     def _certificates(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self.ca)

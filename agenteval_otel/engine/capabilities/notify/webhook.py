@@ -54,7 +54,7 @@ class WebhookPlace(HttpPlace, type="webhook"):
             signed = b".".join((bulletin.id.encode(), str(now_s).encode(), body))
             digest = hmac.new(key, signed, hashlib.sha256).digest()
             headers["webhook-signature"] = f"v1,{base64.b64encode(digest).decode()}"
-        await self.post(body, headers)
+        await self.post(body, headers, is_read=False)
 
 
 def body_of(bulletin: Bulletin, now_s: int) -> dict[str, Any]:
