@@ -1,12 +1,12 @@
 """What people say of an answer, label by label, and which labels count.
 
-Labels are stored one behind the other and none is changed. One that is taken back stays stored, and
-so does the fact that it was.
+Labels are stored one after the other. None is changed. A withdrawn label and its withdrawal both
+stay stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 from agenteval_otel.models import EvaluationResult
@@ -85,6 +85,17 @@ def labels_in_force(labels: Iterable[Label]) -> list[Label]:
         in_force += history.of_people()
     in_force.sort(key=_position)
     return [label for _, label in in_force]
+
+
+def labels_replaced(labels: Sequence[Label]) -> list[Label]:
+    """Return the verdicts that do not count, and the withdrawals."""
+    in_force = {(label.label_id, label.criterion) for label in labels_in_force(labels)}
+    replaced: list[Label] = []
+    for label in labels:
+        is_label = label.passed is not None or label.is_withdrawal
+        if is_label and (label.label_id, label.criterion) not in in_force:
+            replaced.append(label)
+    return replaced
 
 
 def _position(item: tuple[int, Label]) -> int:

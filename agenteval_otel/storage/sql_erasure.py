@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,6 +16,7 @@ from agenteval_otel.components.database.engines import error_of
 from agenteval_otel.components.database.sqlite_store import open_sqlite
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.errors import StorageError
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.storage.erasure import ErasedPlace, Erasure, without_person
 from agenteval_otel.storage.files import lock_of, open_locked
 from agenteval_otel.storage.rows import UnreadableRows
@@ -25,7 +26,7 @@ from agenteval_otel.storage.sql_database import (
     connect_writer,
     insert_rows,
 )
-from agenteval_otel.storage.sql_read import evaluations_in
+from agenteval_otel.storage.sql_read import evaluations_in, replaced_labels
 from agenteval_otel.storage.sql_rows import Rows, name_of, rows_of
 from agenteval_otel.storage.sql_texts import DROP_DELETED_WORDS, HAS_WORDS
 
@@ -63,17 +64,19 @@ def _erased(
     removed = 0
     unreadable = 0
     last = ""
+    with _turn(target, connection, dry_run=dry_run):
+        replaced = replaced_labels(connection)
     while True:
         with _turn(target, connection, dry_run=dry_run):
             candidates = connection.execute(_candidates(erasure, last)).mappings().all()
-            gone, rows = _changed(connection, candidates, erasure)
+            gone, rows, lost = _changed(connection, candidates, erasure, replaced)
             if gone and not dry_run:
                 # Results go with their evaluation; deleted text is overwritten (`secure_delete`),
                 # an updated one not.
                 connection.execute(sa.delete(EVALUATIONS).where(EVALUATIONS.c.id.in_(gone)))
                 insert_rows(connection, rows)
-        removed += len(rows)
-        unreadable += len(gone) - len(rows)
+        removed += len(gone) - lost
+        unreadable += lost
         if len(candidates) < _BATCH:
             return ErasedPlace(target.place, removed, unreadable)
         last = candidates[-1]["id"]
@@ -130,23 +133,38 @@ def _candidates(erasure: Erasure, last: str) -> sa.Select[Any]:
 
 
 def _changed(
-    connection: sa.Connection, candidates: Sequence[Any], erasure: Erasure
-) -> tuple[list[str], list[Rows]]:
+    connection: sa.Connection,
+    candidates: Sequence[Any],
+    erasure: Erasure,
+    replaced: Collection[tuple[str, str]],
+) -> tuple[list[str], list[Rows], int]:
     """Return the ids of the evaluations that are concerned or cannot be read.
 
-    Return too the rows that replace the concerned ones.
+    Return too the rows that replace the concerned ones, and how many cannot be read. Labels that do
+    not count have no such rows: without ids nothing would tell that others replaced them.
     """
     readable = dict(evaluations_in(connection, candidates, UnreadableRows()))
     gone = []
     rows = []
+    unreadable = 0
     for row in candidates:
-        aggregated = readable.get(row["id"])
+        id = row["id"]
+        aggregated = readable.get(id)
         if aggregated is None:  # changed by hand
-            gone.append(row["id"])
+            gone.append(id)
+            unreadable += 1
         elif erasure.concerns(aggregated):
-            gone.append(row["id"])
-            rows.append(rows_of(without_person(aggregated), row["id"]))
-    return gone, rows
+            gone.append(id)
+            results = aggregated.results
+            left = tuple(
+                result
+                for result in results
+                if result.evaluator_kind != "human" or (id, result.criterion_name) not in replaced
+            )
+            if left or not results:
+                aggregated = copy_with(aggregated, {"results": left})
+                rows.append(rows_of(without_person(aggregated), id))
+    return gone, rows, unreadable
 
 
 def _compacted(target: Target, wait_s: float) -> str:

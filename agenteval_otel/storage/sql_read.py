@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.label_history import LABELLER, WITHDRAWN
+from agenteval_otel.storage.label_history import LABELLER, WITHDRAWN, labels_replaced
 from agenteval_otel.storage.notes import Notes
 from agenteval_otel.storage.places import (
     MOST_TURNS,
@@ -540,6 +540,17 @@ def _stored_cost(target: Target) -> Any:
     of_file = sa.func.json_extract(details, "$.metadata.judge.costUsd")
     without_price = sa.case((from_cache, 0.0), else_=PRICE_UNKNOWN)
     return sa.case((has_judge, sa.func.coalesce(of_file, without_price)))
+
+
+def replaced_labels(connection: sa.Connection) -> set[tuple[str, str]]:
+    """Return the labels that do not count, by the evaluations that hold them and their criteria."""
+    is_human = RESULTS.c.evaluator_kind == "human"
+    selected = sa.select(RESULTS.c.evaluation_id).where(is_human).distinct()
+    ids = sorted(connection.execute(selected).scalars())
+    labels: list[Label] = []
+    for part in _parts(ids):
+        labels += _labels_of(connection, part)
+    return {(label.label_id, label.criterion) for label in labels_replaced(labels)}
 
 
 def _labels_of(connection: sa.Connection, evaluation_ids: Sequence[str]) -> list[Label]:

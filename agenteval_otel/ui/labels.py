@@ -21,7 +21,12 @@ from agenteval_otel.models.value import copy_with
 from agenteval_otel.offline.calibration.agreement import Agreement, LabelledRow, agreement_of
 from agenteval_otel.offline.calibration.people import PeopleAgreement, people_agreement
 from agenteval_otel.offline.calibration.shift import Shifts
-from agenteval_otel.storage.label_history import LABELLER, WITHDRAWN, labels_in_force
+from agenteval_otel.storage.label_history import (
+    LABELLER,
+    WITHDRAWN,
+    labels_in_force,
+    labels_replaced,
+)
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label
 from agenteval_otel.ui.columns import Figure, ResultColumns, Rows
@@ -88,38 +93,35 @@ class Labels:
     def all(self) -> list[Label]:
         """Return the labels that count, those of each person, the newest last."""
         version = self._columns.version
-        if self._version != version:
+        # Erasure changes labels, and no new result tells of it.
+        is_old = time.monotonic() - self._all_read_s > _READ_ALL_S
+        if self._version != version or is_old:
             rows = np.flatnonzero(self._columns["is_human"])
-            ids = sorted({self._columns.id_of(row) for row in rows})
+            stored = self._read(sorted({self._columns.id_of(row) for row in rows}), again=is_old)
+            self._labels = labels_in_force(stored)
+            self._columns.leave_out(label.label_id for label in labels_replaced(stored))
             self._version = version
             self._human_rows = len(rows)
-            stored = self._read(ids)
-            self._labels = labels_in_force(stored)
-            in_force = {label.label_id for label in self._labels}
-            replaced: list[str] = []
-            for label in stored:
-                is_label = label.passed is not None or label.is_withdrawal
-                if is_label and label.label_id not in in_force:
-                    replaced.append(label.label_id)
-            self._columns.leave_out(replaced)
         return self._labels
 
-    def _read(self, ids: Sequence[str]) -> list[Label]:
+    def _read(self, ids: Sequence[str], *, again: bool) -> list[Label]:
         """Return the labels that these evaluations hold, in the order of the ids.
 
         Those of the last ten minutes are read each time, because the answer of a label or its
-        verdicts may come after it. All are read again every quarter of an hour.
+        verdicts may come after it. All are read `again` every quarter of an hour.
         """
         now_s = time.monotonic()
-        if now_s - self._all_read_s > _READ_ALL_S:
-            self._all_read_s = now_s
-            self._stored.clear()
+        known = {} if again else self._stored
         settled = f"{time.time_ns() // 1_000_000 - _UNSETTLED_MS:012x}"
-        missing = [id for id in ids if id > settled or id not in self._stored]
-        self._stored |= {id: [] for id in missing}
+        missing = [id for id in ids if id > settled or id not in known]
+        fresh: dict[str, list[Label]] = {id: [] for id in missing}
         for label in self._place.find_labels(missing):
-            self._stored[label.label_id].append(label)
-        return list(chain.from_iterable(map(self._stored.__getitem__, ids)))
+            fresh[label.label_id].append(label)
+        known |= fresh
+        self._stored = known
+        if again:
+            self._all_read_s = now_s
+        return list(chain.from_iterable(map(known.__getitem__, ids)))
 
     def refresh(self) -> list[Label]:
         """Return the labels that count, as they were when the last label came.
@@ -163,12 +165,12 @@ class Labels:
         return people_agreement(by_answer.values())
 
     def people(self, criterion: str) -> list[Labeller]:
-        """Return who has labelled by this criterion, those of most labels first."""
+        """Return who has labelled stored answers by this criterion, those of most labels first."""
         labels = Counter[str | None]()
         passed = Counter[str | None]()
         names: dict[str | None, str] = {None: ""}
         for label in self.all():
-            if label.criterion == criterion:
+            if label.criterion == criterion and label.evaluation_id is not None:
                 labels[label.person] += 1
                 passed[label.person] += bool(label.passed)
                 names[label.person] = name_of_person(label)

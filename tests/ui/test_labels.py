@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import random
 import re
+import sqlite3
+import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
 from agenteval_otel import cli, configure
+from agenteval_otel.errors import StorageError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.read import place_of
 from agenteval_otel.ui.label_files import exported_labels, import_labels
 from agenteval_otel.ui.labels import LabelAgreement, Labels
@@ -613,3 +619,63 @@ def test_labels_go_out_and_in_by_commands(
     assert cli.main(["ui", str(results), "--import-labels", str(file)]) == 2
     assert "labels need a database" in capsys.readouterr().err
     assert cli.main(["ui", str(results), "--export-labels", str(file)]) == 0
+
+
+# --- what erasure and failures leave
+def test_what_does_not_count_never_counts_after_an_erasure(
+    label_pages: LabelPages, tmp_path: Path
+) -> None:
+    """Labels that were taken back or replaced go whole: without ids nothing would replace them."""
+    ann = label_pages(name="Ann Miller")
+    ann.label("fail")
+    ann.undo()
+    changed = ann.label("fail")
+    ann.label("pass", key=changed)
+    ann.label("pass")
+    place = ann.pages.settings.place
+    assert rate_of_people(place) == (2, 1.0)
+    settings = tmp_path / "agenteval.yaml"
+    settings.write_text(f"storage: [{{type: sql, path: {tmp_path / 'results.db'}}}]\n")
+    assert cli.main(["erase", "--user", "Ann Miller", "--settings", str(settings), "--yes"]) == 0
+    assert rate_of_people(place) == (2, 1.0)
+    assert Labels(place, columns_of(place)).people("helpfulness") == []
+
+
+def rate_of_people(place: Place) -> tuple[int, float]:
+    """How many labels count, and the share that is pass."""
+    columns = columns_of(place)
+    Labels(place, columns).all()
+    counting = np.setdiff1d(np.flatnonzero(columns["is_human"]), columns.replaced_rows())
+    figure = columns.figure(counting.astype(np.int32), rate=True)
+    assert figure is not None
+    return len(counting), figure.mean.mean
+
+
+def test_an_open_page_forgets_an_erased_name(
+    label_pages: LabelPages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a quarter of an hour, also where no result comes."""
+    ann = label_pages(name="Ann Miller")
+    ann.label("pass")
+    assert "Ann Miller" in [labeller.name for labeller in ann.pages.labels.people("helpfulness")]
+    settings = tmp_path / "agenteval.yaml"
+    settings.write_text(f"storage: [{{type: sql, path: {tmp_path / 'results.db'}}}]\n")
+    assert cli.main(["erase", "--user", "Ann Miller", "--settings", str(settings), "--yes"]) == 0
+    later_s = time.monotonic() + 901
+    monkeypatch.setattr(time, "monotonic", lambda: later_s)
+    assert ann.pages.labels.people("helpfulness") == []
+    assert [label.name for label in ann.pages.labels.all()] == [None]
+
+
+def test_labels_come_back_after_a_failed_reading(label_pages: LabelPages, tmp_path: Path) -> None:
+    """What could not be read is read by the next call."""
+    person = label_pages()
+    key = person.label("pass")
+    place = person.pages.settings.place
+    labels = Labels(place, columns_of(place))
+    with closing(sqlite3.connect(tmp_path / "results.db")) as database:
+        database.execute("ALTER TABLE agenteval_results RENAME TO away")
+        with pytest.raises(StorageError):
+            labels.all()
+        database.execute("ALTER TABLE away RENAME TO agenteval_results")
+    assert [label.evaluation_id for label in labels.all()] == [key]
