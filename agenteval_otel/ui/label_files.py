@@ -13,6 +13,7 @@ from agenteval_otel.components.explained import known_choices
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.scoring.scales import BOOLEAN_WORDS
+from agenteval_otel.runtime.text import sanitise
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.rows import Label
 from agenteval_otel.ui.exports import without_quotes
@@ -29,6 +30,7 @@ _SHOWN_VALUE: Final = 40
 _MAX_TEXT: Final = 4_096
 _DIGITS: Final = {"evaluation_id": 32, "trace_id": 32, "span_id": 16}
 _HEXADECIMAL: Final = re.compile("[0-9a-f]*")
+_STORED_PERSON: Final = re.compile("[0-9a-f]{32}")
 _MAX_ID: Final = 200
 
 
@@ -347,7 +349,7 @@ def _line_of(fields: Mapping[str, object], criteria: Sequence[str]) -> LabelLine
         wrong = f"{_shown(criterion)} is not scored here{known_choices(criterion, criteria[:20])}"
         raise ConfigurationError(wrong, path="criterion")
     ids = {name: _id_in(fields, name) for name in (*_DIGITS, "response_id")}
-    person = _id_in(fields, "person") or None
+    person = _person_in(fields)
     known = {name: text for name, text in ids.items() if text}
     is_led_to = "evaluation_id" in known or "response_id" in known
     if not is_led_to and not (ids["trace_id"] and ids["span_id"]):
@@ -375,7 +377,17 @@ def _id_in(fields: Mapping[str, object], name: str) -> str:
     if text and digits is not None and (len(text) != digits or not _HEXADECIMAL.fullmatch(text)):
         wrong = f"expected {digits} hexadecimal digits, found {_shown(text)}"
         raise ConfigurationError(wrong, path=name)
+    if sanitise(text) != text:
+        raise ConfigurationError("has characters that no id has", path=name)
     return text
+
+
+def _person_in(fields: Mapping[str, object]) -> str | None:
+    """Return what identifies a person as feedback stores it, so that no plain id is stored as one."""
+    text = _id_in(fields, "person")
+    if text and not _STORED_PERSON.fullmatch(text) and person_of(text) != text:
+        raise ConfigurationError("expected the hash that an export has", path="person")
+    return text or None
 
 
 def _text_in(fields: Mapping[str, object], name: str) -> str:

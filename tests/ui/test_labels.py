@@ -679,3 +679,25 @@ def test_labels_come_back_after_a_failed_reading(label_pages: LabelPages, tmp_pa
             labels.all()
         database.execute("ALTER TABLE away RENAME TO agenteval_results")
     assert [label.evaluation_id for label in labels.all()] == [key]
+
+
+# --- hostile files
+def test_ids_that_no_database_stores_cost_their_line(label_pages: LabelPages) -> None:
+    person = label_pages()
+    good = {"evaluation_id": person.key(), "criterion": "helpfulness", "verdict": "pass"}
+    lines = [
+        {"response_id": "\ud800", "criterion": "helpfulness", "verdict": "pass"},
+        {"response_id": "a\x00b", "criterion": "helpfulness", "verdict": "pass"},
+        {**good, "person": "\ud800"},
+        {**good, "person": "ann@mail.example"},
+        {**good, "person": "0123456789abcdef" * 2},
+    ]
+    reply = person.client.post(
+        "/label/import",
+        data={"csrf": person.pages.access.csrf},
+        files={"file": ("labels.jsonl", "\n".join(map(json.dumps, lines)).encode())},
+    )
+    assert "1 added, 0 there already, 4 not understood" in reply.text
+    assert "line 1: response_id: has characters that no id has" in reply.text
+    assert "line 4: person: expected the hash that an export has" in reply.text
+    assert [label.person for label in person.pages.labels.all()] == ["0123456789abcdef" * 2]
