@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,7 +26,8 @@ ORDERS: Final[Mapping[str, str]] = {
 """Each order with what it is for."""
 _OF_ALL: Final = ("disagreement", "second opinion")
 """In these orders the labels of others do not take an answer out of the queue."""
-_AT_ONCE: Final = 40
+_AT_ONCE: Final = 32
+_MOST_LOOKED_AT: Final = 2_000
 _MOST_SEEN: Final = 4_000
 _AMONG_PEOPLE: Final = 3
 _WITH_PEOPLE: Final = 2
@@ -85,16 +87,31 @@ class LabelQueue:
 
     @property
     def left(self) -> int:
-        """Return how many answers wait for a label, about.
+        """Return how many answers of the order wait for a label. Some may have no stored content."""
+        columns = self._columns
+        rows = self._of_order()
+        is_left = np.zeros(columns.count, np.bool_)
+        is_left[rows] = True
+        for key, criterion in self._taken if len(rows) else ():
+            labelled = columns.rows_of(key) if key else rows[:0]
+            code = columns.code("criterion", criterion)
+            is_left[labelled[columns["criterion"][labelled] == code]] = False
+        ids = columns["evaluation_id"][is_left].view(np.uint64).reshape(-1, 2)
+        # The rows of an evaluation lie together.
+        return int(bool(len(ids))) + int((ids[1:] != ids[:-1]).any(axis=1).sum())
 
-        A label may be of an answer that is not among them.
-        """
-        labelled = {*self._own, *self._of_others}
-        left = 0
-        for name, rows in self._rows.items():
-            count = sum(criterion == name for _, criterion in labelled)
-            left = max(left, len(rows) - count)
-        return left
+    @property
+    def _taken(self) -> set[tuple[str, str]]:
+        """Return the answers and criteria that need no label in this order."""
+        return {*self._own} if self._order in _OF_ALL else {*self._own, *self._of_others}
+
+    def _of_order(self) -> Rows:
+        """Return the rows that the order is about, whether they have a label or not."""
+        if self._order == "second opinion":
+            return self._rows_of_answers({key for key, _ in self._of_others})
+        if self._order == "disagreement":
+            return self._rows_of_answers(self._ranks())
+        return np.concatenate([*self._rows.values(), np.empty(0, np.int32)])
 
     def next(self, *, after: str, by: By) -> QueuedAnswer | None:
         """Return the next answer to label, behind the answer `after` if that is in the queue.
@@ -109,11 +126,18 @@ class LabelQueue:
                 # With several criteria an answer may come once more behind its first place.
                 passed_over = {self._columns.id_of(row) for row in rows[: places[0] + 1]}
                 rows = rows[places[0] + 1 :]
-        for key in self._waiting(rows, passed_over):
-            # One at a time, as the first nearly always has content: answers take megabytes each.
-            item = self.answer(key)
-            if item is not None and item.evaluation.input_snapshot is not None and item.choices:
-                return item
+        waiting = islice(self._waiting(rows, passed_over), _MOST_LOOKED_AT)
+        # The first one alone, as it nearly always has content: answers take megabytes each.
+        at_once = 1
+        while part := list(islice(waiting, at_once)):
+            stored = self._place.find_evaluations(part)
+            for key in part:
+                evaluation = stored.get(key)
+                if evaluation is not None and evaluation.input_snapshot is not None:
+                    item = self._queued(key, evaluation)
+                    if item.choices:
+                        return item
+            at_once = min(2 * at_once, _AT_ONCE)
         return None
 
     def answer(self, key: str, *, is_chosen: bool = False) -> QueuedAnswer | None:
@@ -123,8 +147,11 @@ class LabelQueue:
         label. None if it is not stored.
         """
         evaluation = self._place.find_evaluations([key]).get(key)
-        if evaluation is None:
-            return None
+        return None if evaluation is None else self._queued(key, evaluation, is_chosen=is_chosen)
+
+    def _queued(
+        self, key: str, evaluation: AggregatedEvaluationResult, *, is_chosen: bool = False
+    ) -> QueuedAnswer:
         scored = {
             result.criterion_name for result in evaluation.results if result.status == "scored"
         }
@@ -135,20 +162,17 @@ class LabelQueue:
                 choices.append(Choice(name, self._own.get((key, name))))
         return QueuedAnswer(key, evaluation, tuple(choices))
 
-    def _waiting(self, rows: Rows, passed_over: Collection[str]) -> Iterable[str]:
-        """Return the ids of the first answers that need a label."""
+    def _waiting(self, rows: Rows, passed_over: Collection[str]) -> Iterator[str]:
+        """Yield the ids of the answers that need a label, each once."""
         columns = self._columns
-        taken = {*self._own} if self._order in _OF_ALL else {*self._own, *self._of_others}
+        taken = self._taken
         names = columns.names("criterion")
-        waiting: dict[str, None] = {}
+        seen = set(passed_over)
         for row in rows:
             key = columns.id_of(row)
-            is_taken = (key, names[columns["criterion"][row]]) in taken
-            if not is_taken and key not in passed_over:
-                waiting[key] = None
-            if len(waiting) >= _AT_ONCE:
-                break
-        return waiting
+            if key not in seen and (key, names[columns["criterion"][row]]) not in taken:
+                seen.add(key)
+                yield key
 
     def _ordered(self, by: By) -> Rows:
         columns = self._columns
@@ -187,7 +211,7 @@ class LabelQueue:
         """Return the answers with contradicting verdicts, and how much each tells."""
         ranks: dict[str, int] = {}
         for name in self._rows:
-            for key in _contradicting(self._columns, name):
+            for key in _contradicting(self._columns, name, self._rows[name]):
                 ranks[key] = _AMONG_EVALUATORS
         verdicts: dict[tuple[str, str], set[bool | None]] = {}
         for label in self._labels:
@@ -225,8 +249,8 @@ def _distances(columns: ResultColumns, rows: Rows) -> NDArray[Any]:
     return np.nan_to_num(np.abs(values - threshold), nan=2.0)
 
 
-def _contradicting(columns: ResultColumns, criterion: str) -> list[str]:
-    """Return the answers that evaluators of a criterion, shadows too, pass and fail."""
+def _contradicting(columns: ResultColumns, criterion: str, wanted: Rows) -> list[str]:
+    """Return the newest answers of `wanted` that evaluators of the criterion, shadows too, pass and fail."""
     is_of_criterion = columns["criterion"] == columns.code("criterion", criterion)
     is_verdict = (columns["status"] == SCORED) & (columns["passed"] >= 0)
     rows = np.flatnonzero(is_of_criterion & is_verdict & ~columns["is_human"])
@@ -236,4 +260,7 @@ def _contradicting(columns: ResultColumns, criterion: str) -> list[str]:
     begins = np.flatnonzero(np.append(True, (ids[1:] != ids[:-1]).any(axis=1)))
     passed = columns["passed"][rows]
     differs = np.minimum.reduceat(passed, begins) != np.maximum.reduceat(passed, begins)
-    return [columns.id_of(row) for row in rows[begins[differs]][:_MOST_SEEN]]
+    is_wanted = np.zeros(columns.count, np.bool_)
+    is_wanted[wanted] = True
+    differs &= np.logical_or.reduceat(is_wanted[rows], begins)
+    return [columns.id_of(row) for row in rows[begins[differs]][-_MOST_SEEN:]]

@@ -25,7 +25,7 @@ from agenteval_otel.storage.read import place_of
 from agenteval_otel.ui.label_files import exported_labels, import_labels
 from agenteval_otel.ui.labels import LabelAgreement, Labels
 from tests.ui.conftest import Open
-from tests.ui.stored import answer, columns_of, score, traffic, write_run
+from tests.ui.stored import DAY_NS, answer, columns_of, score, traffic, write_run
 
 HOSTILE = '=cmd|"/C calc"!A0 <script>alert(1)</script>\u202e\x00'
 LabelPages = Callable[..., "Person"]
@@ -679,6 +679,50 @@ def test_labels_come_back_after_a_failed_reading(label_pages: LabelPages, tmp_pa
             labels.all()
         database.execute("ALTER TABLE away RENAME TO agenteval_results")
     assert [label.evaluation_id for label in labels.all()] == [key]
+
+
+# --- the end of the queue
+@pytest.mark.parametrize("order", ["random", "newest", "lowest"])
+def test_answers_without_content_do_not_end_the_queue(label_pages: LabelPages, order: str) -> None:
+    failure = score(value=0.0, passed=False)
+    answers = [answer(failure, number=number, input_snapshot=None) for number in range(100)]
+    answers.insert(0, answer(score(), number=100, ended_ns=time.time_ns() - DAY_NS))
+    person = label_pages(answers, path=f"/label?criterion=helpfulness&order={order}")
+    assert "order 100?" in person.page()
+
+
+def test_left_counts_the_answers_of_the_order(label_pages: LabelPages) -> None:
+    """Two evaluators of an answer, or two criteria, make one answer of it."""
+    answers = [
+        answer(score(), score(evaluator_id="second"), score("tone"), number=number)
+        for number in range(5)
+    ]
+    ann = label_pages(answers, name="Ann")
+    second = "/label?criterion=helpfulness&order=second+opinion"
+    assert "5 answers left" in ann.page()
+    assert "5 answers left" in ann.page("/label?criterion=helpfulness&criterion=tone")
+    ann.label("pass")
+    ann.label("fail")
+    assert "3 answers left" in ann.page()
+    ben = Person(ann.client, second, "Ben")
+    assert "2 answers left" in ben.page()
+    ben.label("pass")
+    assert "1 answer left" in ben.page()
+
+
+def test_disagreement_looks_at_the_newest_of_the_window(label_pages: LabelPages) -> None:
+    """Older answers that evaluators contradict each other on do not hide it."""
+    shadow = score(value=0.0, passed=False, shadow=True)
+    day_ago_ns = time.time_ns() - DAY_NS
+    old = [
+        answer(score(), shadow, input_snapshot=None, ended_ns=day_ago_ns, number=number)
+        for number in range(4_200)
+    ]
+    new = answer(score(), shadow, number=4_200)
+    path = "/label?criterion=helpfulness&order=disagreement"
+    person = label_pages([*old, new], path=f"{path}&window=1h&time=evaluated")
+    assert "order 4200?" in person.page()
+    assert "order 4200?" not in person.page(f"{path}&until=2001-01-01")
 
 
 # --- hostile files
