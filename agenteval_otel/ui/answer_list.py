@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationResult
+from agenteval_otel.semconv import OTHER
 from agenteval_otel.storage.places import FoundAnswers, Place, Tag
 from agenteval_otel.storage.words import WantedWord, places_of, wanted_words
 from agenteval_otel.ui.columns import FAILED, SCORED, SKIPPED, By, ResultColumns, Rows
@@ -69,10 +70,17 @@ class ListQuery(NamedTuple):
     def read(
         cls, query: Mapping[str, str], window: Window, dimensions: Collection[str]
     ) -> ListQuery:
-        """Return what an address asks for. What it says wrongly is as if it were not there."""
-        names = {
-            column: query[column] for column in ("criterion", *dimensions) if query.get(column)
-        }
+        """Return what an address asks for. What it says wrongly is as if it were not there.
+
+        So is a name that metrics have for all beyond their limit: results are stored with their own.
+        """
+        names: dict[str, str] = {}
+        for column in ("criterion", *dimensions):
+            name = query.get(column)
+            # An erased reason is stored by this word.
+            is_of_others = name == OTHER and column != "reason"
+            if name and not is_of_others:
+                names[column] = name
         outcome = query.get("outcome", "")
         order = query.get("order", "")
         looked = query.get("looked", "")

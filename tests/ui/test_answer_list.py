@@ -88,6 +88,7 @@ def test_an_answer_is_listed_if_one_result_has_all_that_is_wanted(
         "since=x&until=-1&low=nan&high=inf&order=&outcome=maybe&page=0",
         "page=999999999999999999999&since=" + "9" * 400,
         "since=999999999999&until=99999999999",
+        "criterion=_other&agent=_other&model=_other",
         "low=2&high=-0.1&page=one&window=never&order=random",
     ],
 )
