@@ -102,8 +102,10 @@ class Access:
         """
         if not self._names.has_host(headers.get("host", "")):
             return _Refusal(421, b"another host")
-        query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        if scope["method"] in ("GET", "HEAD") and _same(query.pop("token", ""), self.token):
+        query = parse_qsl(scope["query_string"].decode("latin-1"))
+        token = dict(query).get("token", "")
+        if scope["method"] in ("GET", "HEAD") and _same(token, self.token):
+            query = [pair for pair in query if pair[0] != "token"]
             rest = f"?{urlencode(query)}" if query else ""
             # Lax: a link in an alert or in Grafana opens a page. Requests of other sites' pages get no
             # cookie, nor do forms that they send.

@@ -630,8 +630,7 @@ async def _post_import(pages: Pages, request: Request) -> Response:
     body = await _body_of(request, MAX_BYTES + _MAX_FORM)
     if body is None:
         return _message(pages, f"The file is too long: at most {MAX_BYTES:,} bytes.", 413)
-    fields = fields_of_upload(request.headers.get("content-type", ""), body)
-    return await run_in_threadpool(_import, pages, fields)
+    return await run_in_threadpool(_import, pages, request.headers.get("content-type", ""), body)
 
 
 async def _body_of(request: Request, limit: int) -> bytes | None:
@@ -671,7 +670,7 @@ def _label(pages: Pages, form: Mapping[str, str], labeller: str) -> Response:
     if "labeller" in form:
         name = quote(name_in(form["labeller"]))
         reply.set_cookie(
-            _name_cookie(pages), name, max_age=_NAME_KEPT_S, httponly=True, samesite="strict"
+            _name_cookie(pages), name, max_age=_NAME_KEPT_S, httponly=True, samesite="lax"
         )
         return reply
     person = person_of(labeller)
@@ -698,7 +697,8 @@ def _label(pages: Pages, form: Mapping[str, str], labeller: str) -> Response:
     return reply
 
 
-def _import(pages: Pages, fields: Mapping[str, bytes]) -> Response:
+def _import(pages: Pages, content_type: str, body: bytes) -> Response:
+    fields = fields_of_upload(content_type, body)
     refused = _refused(pages, fields.get("csrf", b"").decode("utf-8", "replace"))
     if refused is not None:
         return refused

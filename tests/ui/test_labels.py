@@ -382,7 +382,10 @@ def test_a_name_is_changed_and_given_up(label_pages: LabelPages) -> None:
     """The browser keeps the last name; a long one is cut, and without one labels have none."""
     person = label_pages(name="Ann")
     assert 'value="Ann"' in person.page()
-    person.post(labeller=f" \t{'x' * 200}")
+    named = {"csrf": person.pages.access.csrf, "labeller": f" \t{'x' * 200}"}
+    reply = person.client.post("/label", data=named, follow_redirects=False)
+    # Lax, so that the name comes along where a link of another site opens the page.
+    assert "SameSite=lax" in reply.headers["set-cookie"]
     assert f'value="{"x" * 80}"' in person.page()
     person.label("pass")
     person.post(labeller=" ")

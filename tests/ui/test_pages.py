@@ -264,6 +264,9 @@ def test_nothing_is_shown_without_the_token(open_pages: Open) -> None:
     access = client.pages.access  # type: ignore[attr-defined]
     reply = client.get(f"/?window=24h&token={access.token}", follow_redirects=False)
     assert reply.headers["location"] == "/?window=24h"
+    several = "/label?criterion=tone&criterion=helpfulness"
+    reply = client.get(f"{several}&token={access.token}", follow_redirects=False)
+    assert reply.headers["location"] == several
     for path in ("//evil.example/", "///evil.example/", "/%09/evil.example/", "/%5Cevil.example/"):
         reply = client.get(
             f"http://127.0.0.1:{PORT}{path}?token={access.token}", follow_redirects=False
