@@ -181,14 +181,14 @@ class LineFiles(Place):
         total = sum(1 for _ in self._lines(after=""))
         unsearched = max(0, total - _MOST_SEARCHED)
         for line in islice(self._lines(after=""), unsearched, None):
-            fields = _fields_of_line(line)
-            has_words = words_of_input(_mapping_of(fields, "input_snapshot"))
-            has_words |= words_of_tags(_tags_of(fields))
+            has_words = _words_of_line(line)
             if all(word.is_in(has_words) for word in words):
                 ids += bytes.fromhex(line.id)
         return FoundAnswers(bytes(ids), unsearched)
 
-    def find_annotated(self, column: Literal["conversation_id", "user_id"], value: str) -> bytes:
+    def find_annotated(
+        self, column: Literal["conversation_id", "user_id"], value: str
+    ) -> FoundAnswers:
         needles = _forms_of([value])
         ids = bytearray()
         for line in self._lines(
@@ -197,7 +197,7 @@ class LineFiles(Place):
             fields = _fields_of_line(line)
             if value in (fields.get(column), _mapping_of(fields, "input_snapshot").get(column)):
                 ids += bytes.fromhex(line.id)
-        return bytes(ids)
+        return FoundAnswers(bytes(ids))
 
     def find_others(
         self, evaluations: Mapping[str, tuple[str, str]]
@@ -340,6 +340,16 @@ def _fields_of_line(line: _Line) -> dict[str, Any]:
         return in_snake_case(record_of(line.text))
     except (ValueError, RecursionError):
         return {}
+
+
+def _words_of_line(line: _Line) -> set[str]:
+    """Return the words of the texts and tags on a line. One that is nested too deep has none."""
+    fields = _fields_of_line(line)
+    try:
+        words = words_of_input(_mapping_of(fields, "input_snapshot"))
+        return words | words_of_tags(_tags_of(fields))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return set()
 
 
 def _mapping_of(fields: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ COLUMNS: Final = (
     "objective",
     "cost",
 )
-"""Of a row of `Place.columns`, in this order. Moments are in seconds since the epoch. When the answer
+"""Name the columns of a row of `Place.columns`, in their order. Moments are in seconds since the epoch. When the answer
 was given may be None. `preferred` is whether the result has a `least_probability`. `cost` is what the
 judge's calls cost in USD, perhaps as text (`cost_of`), or None if no model was called.
 """
@@ -203,8 +203,10 @@ class Place(ABC):
         """Return the answers whose texts have all these words, and which have the tag."""
 
     @abstractmethod
-    def find_annotated(self, column: Literal["conversation_id", "user_id"], value: str) -> bytes:
-        """Return the ids of the answers of a conversation or a user, 16 bytes each."""
+    def find_annotated(
+        self, column: Literal["conversation_id", "user_id"], value: str
+    ) -> FoundAnswers:
+        """Return the answers of a conversation or a user."""
 
     @abstractmethod
     def find_others(

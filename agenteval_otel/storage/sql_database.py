@@ -45,6 +45,7 @@ _CREATE_LOCK = 0x6167656E74  # an advisory lock: any number of our own
 _SWEEP_EVERY_S = 3600.0
 _SWEEP_ROWS = 500
 _ADDING_S = 0.2
+_LOOKED_AT = 2_000  # answers by which a search tells whether texts are stored
 _FORK_WAIT_S = 0.05
 # kept alive: closing them would touch what the parent process uses
 _INHERITED: list[sa.Connection | None] = []
@@ -230,30 +231,31 @@ def add_missing_indices(target: Target) -> list[str]:
 def add_answer_texts(target: Target, *, wait: bool = True, now_ms: int | None = None) -> bool:
     """Add answers to the index of their words, for a fifth of a second. Return whether more are left.
 
-    Then writers have their turn. A database that cannot be written stays as it is, and so does one
-    without texts.
+    Then writers have their turn. A database without texts stays as it is. Raises `StorageError` for
+    one that cannot be written.
 
     Args:
-        wait: For a writer that has its turn. Else the answers are left for another time.
+        wait: For a writer that has its turn, and for reading a large database that has no index and
+            perhaps no texts. Else the answers are left for another time.
     """
-    end_s = time.monotonic() + _ADDING_S
     try:
         with connect_reader(target) as reader:  # keeps no writer waiting
-            if not needs_index(reader):
+            if not needs_index(reader, newest=None if wait else _LOOKED_AT):
                 return False
         with contextlib.ExitStack() as stack:
             if target.path is not None:
                 stack.enter_context(open_locked(lock_of(target.path), wait=wait))
+            end_s = time.monotonic() + _ADDING_S
             connection = stack.enter_context(
                 contextlib.closing(connect_writer(target, durable=False))
             )
-            while time.monotonic() < end_s:
+            while True:
                 with connection.begin():
-                    if add_texts(connection, now_ms=now_ms):
-                        return False
-    except (SQLAlchemyError, StorageError, OSError, ValueError):  # a right to read is enough
-        return False
-    return True
+                    is_done = add_texts(connection, end_s=end_s, wait=wait, now_ms=now_ms)
+                if is_done or time.monotonic() >= end_s:
+                    return not is_done
+    except (SQLAlchemyError, OSError, ValueError) as error:
+        raise StorageError(str(error_of(error, target))) from None
 
 
 def _is_complete(connection: sa.Connection) -> bool:
@@ -318,7 +320,7 @@ class Database:
         self._connection: sa.Connection | None = None
         self._identity: tuple[int, int] | None = None
         self._sweep_at = 0.0
-        self._has_deleted_words = False
+        self._has_deleted_words = True  # perhaps, of what was deleted before a restart
         self._is_purging = False
         self._working = threading.Lock()
         self._is_forking = False

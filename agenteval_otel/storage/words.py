@@ -19,6 +19,7 @@ _MOST_LINE_CHARS: Final = 100_000
 _MOST_WANTED: Final = 20
 _MOST_WANTED_CHARS: Final = 400
 _SHORTEST_BEGINNING: Final = 3
+_TAG: Final = "§"
 _WORD: Final = re.compile(
     "[^\\W_]+|[\u2600-\u27bf\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]"  # or one emoji
 )
@@ -63,7 +64,7 @@ def wanted_words(text: str) -> list[WantedWord]:
 def tag_word(name: str, value: str) -> WantedWord:
     """Return the word that stands for a tag. No text has it: it begins with no letter."""
     digest = hashlib.blake2b(f"{name}\0{value}".encode("utf-8", "replace"), digest_size=8)
-    return WantedWord(f"§{digest.hexdigest()}", is_beginning=False)
+    return WantedWord(f"{_TAG}{digest.hexdigest()}", is_beginning=False)
 
 
 def words_of_tags(tags: Mapping[str, Any]) -> set[str]:
@@ -87,8 +88,8 @@ def words_of_input(fields: Mapping[str, Any]) -> set[str]:
 
 
 def line_of(words: AbstractSet[str]) -> str:
-    """Return the words in one line, sorted: 100,000 characters of them at most."""
-    line = " ".join(sorted(words))
+    """Return the words in one line, tags first, else sorted: 100,000 characters of them at most."""
+    line = " ".join(sorted(words, key=lambda word: (not word.startswith(_TAG), word)))
     if len(line) <= _MOST_LINE_CHARS:
         return line
     return line[:_MOST_LINE_CHARS].rpartition(" ")[0]

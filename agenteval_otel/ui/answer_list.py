@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -157,7 +157,7 @@ class Matching(NamedTuple):
     Attributes:
         ids: Sets of ids, 16 bytes each. An answer is in all of them.
         unsearched: How many older answers were not searched for the words.
-        is_cut: More answers have the words: the newest were taken.
+        is_cut: More answers match: the newest were taken.
     """
 
     ids: Sequence[bytes] = ()
@@ -199,11 +199,17 @@ def matching(place: Place, wanted: ListQuery) -> Matching:
     if words or tag is not None:
         answers = place.find_texts(words, tag)
         sets.append(answers.ids)
-    if wanted.user:
-        sets.append(place.find_annotated("user_id", wanted.user))
-    if wanted.conversation:
-        sets.append(place.find_annotated("conversation_id", wanted.conversation))
-    return Matching(sets, answers.unsearched, answers.is_cut)
+    is_cut = answers.is_cut
+    annotated: list[tuple[Literal["conversation_id", "user_id"], str]] = [
+        ("user_id", wanted.user),
+        ("conversation_id", wanted.conversation),
+    ]
+    for column, value in annotated:
+        if value:
+            of_value = place.find_annotated(column, value)
+            sets.append(of_value.ids)
+            is_cut |= of_value.is_cut
+    return Matching(sets, answers.unsearched, is_cut)
 
 
 def find(

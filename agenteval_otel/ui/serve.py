@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from agenteval_otel.components.database.target import Target, database_at, is_sqlite
 from agenteval_otel.errors import ConfigurationError, StorageError
+from agenteval_otel.runtime.log import log
 from agenteval_otel.storage.places import Place
 from agenteval_otel.storage.read import database_of
 from agenteval_otel.storage.sql_database import add_answer_texts, add_missing_indices
@@ -109,17 +110,29 @@ def serve_beside(app: Callable[..., Any], listening: socket.socket) -> Callable[
     return stop
 
 
-def index_beside(target: Target) -> Callable[[], None]:
+def index_beside(target: Target, *, retry_s: float = 10.0) -> Callable[[], None]:
     """Add stored answers to the index of their words, on a thread that ends when it has all.
 
-    Return a function that stops it.
+    Return a function that stops it. What fails is tried again, and the first failure logged.
+
+    Args:
+        retry_s: After which time it is tried again.
     """
     stopping = threading.Event()
 
     def add() -> None:
-        # The pause gives writers of the file their turn.
-        while add_answer_texts(target) and not stopping.wait(_PAUSE_S):
-            pass
+        is_logged = False
+        pause_s = 0.0
+        while not stopping.wait(pause_s):
+            pause_s = _PAUSE_S  # gives writers of the file their turn
+            try:
+                if not add_answer_texts(target):
+                    return
+            except StorageError as error:
+                pause_s = retry_s
+                if not is_logged:
+                    log.warning("words_not_added", part="pages", reason=str(error))
+                is_logged = True
 
     thread = threading.Thread(target=add, name="agenteval-index", daemon=True)
     thread.start()

@@ -7,6 +7,8 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
+import tracemalloc
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +25,8 @@ from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.storage.places import ID_BYTES, FoundAnswers, Place
 from agenteval_otel.storage.read import database_of, place_of
 from agenteval_otel.storage.sql_database import add_answer_texts, connect_reader, connect_writer
-from agenteval_otel.storage.sql_texts import add_texts, has_index
-from agenteval_otel.storage.words import places_of, wanted_words, words_of
+from agenteval_otel.storage.sql_texts import add_texts, has_index, needs_index
+from agenteval_otel.storage.words import line_of, places_of, tag_word, wanted_words, words_of
 from tests.storage.samples import aggregated, change, save
 
 CANARY = "xylofonist grumbleq"
@@ -156,6 +158,18 @@ def test_what_a_reader_types_is_no_query_language(place: Any) -> None:
             assert found(stored, text) == expected, text[:40]
 
 
+def test_lines_that_are_nested_deep_cost_their_own_words(tmp_path: Path) -> None:
+    """At any depth: some are read, and are too deep for what looks for their texts."""
+    path = tmp_path / "results.jsonl"
+    line = answer("order", "deep").model_dump_json(by_alias=True)
+    lines = [line]
+    for depth in range(800, 1_000, 5):
+        lines.append(line.replace('"deep"', "[" * depth + '"deep"' + "]" * depth))
+    path.write_text("".join(f"{line}\n" for line in lines))
+    ids = place_of(str(path)).find_texts(wanted_words("order")).ids
+    assert ids[:ID_BYTES] == bytes(ID_BYTES)
+
+
 def test_answers_are_found_by_tag_user_and_conversation(place: Any) -> None:
     stored = place(
         answer("order", agent="a", tags={"tenant": "acme", "it's": 'a "b" \\'}, user_id="u1"),
@@ -166,9 +180,9 @@ def test_answers_are_found_by_tag_user_and_conversation(place: Any) -> None:
     assert found(stored, "order", tag=("tenant", "acme")) == ["a"]
     assert found(stored, "", tag=("it's", 'a "b" \\')) == ["a"]
     assert found(stored, "", tag=("acme", "tenant")) == []
-    assert agents(stored, stored.find_annotated("user_id", "u1")) == ["a", "c"]
-    assert agents(stored, stored.find_annotated("conversation_id", "c'1")) == ["b"]
-    assert agents(stored, stored.find_annotated("user_id", "c'1")) == []
+    assert agents(stored, stored.find_annotated("user_id", "u1").ids) == ["a", "c"]
+    assert agents(stored, stored.find_annotated("conversation_id", "c'1").ids) == ["b"]
+    assert stored.find_annotated("user_id", "c'1") == FoundAnswers()
 
 
 def test_there_is_no_index_where_no_texts_are_stored(storage: SqlStorageProvider) -> None:
@@ -209,6 +223,116 @@ def test_a_database_that_may_only_be_read_is_searched_without_an_index(tmp_path:
     place = database_of(storage.target)
     assert len(place.find_texts(wanted_words("order")).ids) == 2_000 * ID_BYTES
     assert place.find_texts(wanted_words("nothing")) == FoundAnswers(b"", 1, False)
+
+
+def test_adding_ends_with_its_time(storage: SqlStorageProvider) -> None:
+    """With the first answer that is read after it, and the next turn goes on behind that one."""
+    save(storage, *(answer(f"order {number}", agent=str(number)) for number in range(3)))
+    late: dict[str, Any] = {"end_s": 0.0, "now_ms": in_two_minutes()}
+    with closing(connect_writer(storage.target, durable=False)) as connection:
+        for count in (1, 2):
+            with connection.begin():
+                assert not add_texts(connection, **late)
+                assert len(indexed(connection)) == count
+        add_all(storage)
+        with connection.begin():
+            assert len(set(indexed(connection))) == 3
+
+
+def indexed(connection: sa.Connection) -> list[str]:
+    """The ids of the answers in the index."""
+    return list(connection.execute(sa.text("SELECT evaluation_id FROM agenteval_texts")).scalars())
+
+
+def test_texts_are_read_a_few_at_a_time(storage: SqlStorageProvider) -> None:
+    """Of 20 MB of texts a fraction is in memory, also while they are added."""
+    save(storage, *(answer("x" * 100_000, agent=str(number)) for number in range(200)))
+    place = database_of(storage.target)
+    assert peak_of(lambda: place.find_texts(wanted_words("order"))) < 12_000_000
+    assert peak_of(lambda: add_all(storage)) < 12_000_000
+    assert len(found(place, "x" * 64)) == 200
+
+
+def peak_of(call: Callable[[], object]) -> int:
+    """How many bytes of Python's memory a call takes at most."""
+    tracemalloc.start()
+    try:
+        call()
+        _, peak = tracemalloc.get_traced_memory()
+        return peak
+    finally:
+        tracemalloc.stop()
+
+
+def test_only_the_newest_answers_tell_a_search_whether_there_are_texts(
+    storage: SqlStorageProvider,
+) -> None:
+    """It does not read a whole table without texts. The pages do, beside themselves."""
+    save(storage, answer("order"), *(aggregated() for _ in range(2_000)))
+    with connect_reader(storage.target) as connection:
+        assert not needs_index(connection, newest=2_000)
+        assert needs_index(connection, newest=2_001)
+        assert needs_index(connection)
+    assert not add_answer_texts(storage.target, wait=False, now_ms=in_two_minutes())
+    with connect_reader(storage.target) as connection:
+        assert not has_index(connection)
+
+
+@pytest.mark.backend
+def test_a_search_waits_for_no_other_that_adds(postgresql: Any) -> None:
+    storage = SqlStorageProvider(url=postgresql.url)
+    impatient = SqlStorageProvider(url=f"{postgresql.url}?options=-c%20lock_timeout%3D200")
+    save(storage, answer("order"))
+    add_all(storage)
+    save(storage, answer("order 2"))
+    with closing(connect_writer(storage.target, durable=False)) as other, other.begin():
+        assert add_texts(other, now_ms=in_two_minutes())
+        assert not add_answer_texts(impatient.target, wait=False, now_ms=in_two_minutes())
+        with pytest.raises(StorageError, match="lock timeout"):
+            add_answer_texts(impatient.target, now_ms=in_two_minutes())
+
+
+def test_a_tag_with_a_quotation_mark_is_searched(place: Any) -> None:
+    stored = place(aggregated(agent="a", tags={'the "name"': "v"}), aggregated(agent="b"))
+    assert found(stored, "", tag=('the "name"', "v")) == ["a"]
+    assert found(stored, "", tag=('"', "v")) == []
+
+
+def test_an_answer_with_endless_words_keeps_its_tags() -> None:
+    words = {f"{number:064}" for number in range(3_000)} | {tag_word("tenant", "acme").text, "z"}
+    line = line_of(words)
+    assert len(line) <= 100_000
+    assert line.startswith(f"{tag_word('tenant', 'acme').text} ")
+    assert "z" not in line.split()
+
+
+def test_words_that_were_deleted_before_a_restart_go(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    now_ns = time.time_ns()
+    storage = SqlStorageProvider(path=path)
+    old = [answer(f"{CANARY} {number}", agent="old", ended_ns=now_ns) for number in range(300)]
+    save(storage, *old, answer("order", agent="new", ended_ns=now_ns))
+    add_all(storage)
+    change(
+        path, "PRAGMA secure_delete = ON", "DELETE FROM agenteval_evaluations WHERE agent = 'old'"
+    )
+    assert bytes_left(path)
+    storage = SqlStorageProvider(path=path, keep_days=10)
+    save(storage, *(answer("new", agent="new", ended_ns=now_ns) for _ in range(20)))
+    assert bytes_left(path) == []
+
+
+def test_changed_tags_leave_the_index(tmp_path: Path) -> None:
+    """The changed answer is read anew: it is not older than a few minutes."""
+    path = tmp_path / "results.db"
+    storage = SqlStorageProvider(path=path)
+    save(storage, answer("order", agent="a", tags={"tenant": "acme"}))
+    add_all(storage)
+    change(path, """UPDATE agenteval_evaluations SET tags = '{"tenant":"other"}'""")
+    add_all(storage)
+    place = database_of(storage.target)
+    assert found(place, "", tag=("tenant", "acme")) == []
+    assert found(place, "order", tag=("tenant", "other")) == ["a"]
 
 
 def bytes_left(path: Path, text: str = CANARY) -> list[str]:

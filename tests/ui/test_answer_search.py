@@ -18,10 +18,12 @@ from starlette.testclient import TestClient
 
 from agenteval_otel.components.database.target import Target
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.storage.sql_database import add_answer_texts
+from agenteval_otel.storage.sql_database import add_answer_texts, connect_reader
+from agenteval_otel.storage.sql_texts import has_index
 from agenteval_otel.ui.app import Pages, UiSettings, application
 from agenteval_otel.ui.columns import ResultColumns
 from agenteval_otel.ui.serve import index_beside, opened
+from tests.pipeline.support import eventually
 from tests.storage.samples import change
 from tests.storage.test_answer_texts import ODD
 from tests.ui.conftest import Open
@@ -187,3 +189,24 @@ def test_the_pages_add_to_the_index_beside_themselves(tmp_path: Path) -> None:
     columns.refresh()
     pages = Pages(UiSettings(columns.place, "a"), columns)
     assert orders(pages.answers({"text": "refund"})) == [2, 1, 0]
+
+
+def test_adding_to_the_index_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A database that cannot take the index gets it once it can. That is logged once."""
+    path = tmp_path / "a.db"
+    store(path, ANSWERS)
+    target = Target(path, "")
+    change(path, "CREATE TABLE agenteval_texts (mine TEXT)")
+    stop = index_beside(target, retry_s=0.02)
+    assert eventually(lambda: "words_not_added" in caplog.text)
+    change(path, "DROP TABLE agenteval_texts")
+    assert eventually(lambda: is_indexed(target))
+    stop()
+    assert caplog.text.count("words_not_added") == 1
+
+
+def is_indexed(target: Target) -> bool:
+    with connect_reader(target) as connection:
+        return has_index(connection)
