@@ -16,6 +16,8 @@ import pytest
 from agenteval_otel import configure, evaluation_reference, flush, monitor, record_feedback, semconv
 from agenteval_otel.config.process import default_pipeline
 from agenteval_otel.engine.capabilities.judge_health import JudgeHealth
+from agenteval_otel.engine.capability import Capability
+from agenteval_otel.engine.signals import StateChange
 from agenteval_otel.evaluators import LLMJudge
 from agenteval_otel.judges import OpenAICompatibleJudge
 from agenteval_otel.testing import ModelReply, ModelServer, RecordedTelemetry
@@ -92,9 +94,15 @@ def answer(question: str) -> str:
     return question
 
 
-def started(telemetry: RecordedTelemetry, evaluator: LLMJudge, **health: Any) -> JudgeHealth:
+def started(
+    telemetry: RecordedTelemetry, evaluator: LLMJudge, capabilities: Any = (), **health: Any
+) -> JudgeHealth:
     configure(
-        storage=[telemetry.storage()], sample_rate=1.0, evaluators=[evaluator], judge_health=health
+        storage=[telemetry.storage()],
+        sample_rate=1.0,
+        evaluators=[evaluator],
+        judge_health=health,
+        capabilities=capabilities,
     )
     made = default_pipeline().capabilities.of(JudgeHealth)
     assert made is not None
@@ -173,6 +181,45 @@ def test_a_judge_that_gets_worse_is_marked_and_recovers(
     answer("At eleven, with pleasure.")
     assert flush(LIMIT_S)
     assert semconv.JUDGE_UNTRUSTED not in telemetry.events()[-1].attributes
+
+
+class HearsChanges(Capability):
+    """Keeps the changes that others announce."""
+
+    def __init__(self) -> None:
+        self.changes: list[StateChange] = []
+
+    def on_change(self, change: StateChange) -> None:
+        self.changes.append(change)
+
+
+def test_a_check_that_recovers_is_announced_once_no_other_distrusts(
+    telemetry: RecordedTelemetry, provider: Provider, canaries: Path
+) -> None:
+    """Canaries agree again while people do not: nothing has changed for who hears of the judge."""
+    hears = HearsChanges()
+    health = started(
+        telemetry,
+        provider.asks(),
+        capabilities=[lambda host: hears],
+        canaries=str(canaries),
+        feedback={"user_feedback": "polite"},
+    )
+
+    @monitor(agent="support")
+    def referring(question: str) -> tuple[str, str | None]:
+        return question, evaluation_reference()
+
+    for _ in range(30):
+        _, reference = referring("At ten, with pleasure.")
+        record_feedback(reference, thumbs="down")
+    assert flush(LIMIT_S)
+    provider.is_right = False
+    rounds(health, 3)
+    provider.is_right = True
+    rounds(health, 8)
+    heard = [(change.facts["check"], change.is_bad) for change in hears.changes]
+    assert heard == [("people", True), ("canary", True)]
 
 
 def test_a_failure_is_no_disagreement(telemetry: RecordedTelemetry, canaries: Path) -> None:

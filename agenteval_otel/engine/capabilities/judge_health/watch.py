@@ -410,7 +410,8 @@ class JudgeHealth(Capability):
             check=change.check,
             value=round(change.value, 3),
         )
-        if self._announce is not None:
+        # one check that trusts it again is no change while another distrusts it
+        if self._announce is not None and (change.distrusts or judged.is_trusted):
             self._announce(_state_change(judged, change))
 
     # --- on the thread of its own
@@ -589,15 +590,14 @@ class JudgeHealth(Capability):
 
 
 def _state_change(judged: JudgedCriterion, change: Change) -> StateChange:
-    """Return the change of one check as that of the judge: it is well if no check distrusts it."""
+    """Return the change of one check as that of the judge, which is well if no check distrusts it."""
     facts: dict[str, str | float] = {
         "judge": judged.model,
         "evaluator_version": judged.version or "",
         "check": change.check,
         "value": round(change.value, 3),
     }
-    is_bad = change.distrusts or not judged.is_trusted
-    return StateChange("judge", judged.criterion, None, is_bad, time.time_ns(), facts)
+    return StateChange("judge", judged.criterion, None, change.distrusts, time.time_ns(), facts)
 
 
 def _chosen(
