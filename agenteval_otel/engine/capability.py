@@ -439,8 +439,14 @@ class Capabilities:
         self._each_in_time("flush", members, deadline, share=0.5)
 
     def close(self, deadline: float) -> bool:
-        """End all of them in reverse order. Each has at most half of the time that is left."""
-        return self._each_in_time("close", self._members[::-1], deadline, share=0.5)
+        """End what belongs to answers in reverse order. Each has at most half of the time left."""
+        members = [member for member in self._members[::-1] if not member.sends_later]
+        return self._each_in_time("close", members, deadline, share=0.5)
+
+    def close_later(self, deadline: float) -> None:
+        """End those that `close` leaves out. Each has at most half of the time that is left."""
+        members = [member for member in self._members[::-1] if member.sends_later]
+        self._each_in_time("close", members, deadline, share=0.5)
 
     def take_over(self, before: Capabilities) -> None:
         """Let each continue with what the one of its class has seen in the pipeline before."""

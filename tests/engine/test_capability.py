@@ -159,6 +159,19 @@ def test_the_end_is_in_two_phases_and_in_reverse(
     assert pipeline.accounting.failures["second"] == 1
 
 
+def test_what_sends_later_is_closed_last(made: Made) -> None:
+    """One that hangs takes no time from answers, and does not change the outcome of the end."""
+    pipeline, handler = made
+    notes: list[str] = []
+    later = Noting("later", notes, takes_s=60)
+    later.sends_later = True
+    pipeline.capabilities.add(Noting("first", notes))
+    pipeline.capabilities.add(later)
+    handler("this")
+    assert pipeline.shutdown(1.0)
+    assert [note for note in notes if "close" in note] == ["first close", "later close"]
+
+
 def test_what_they_erase_adds_up(made: Made) -> None:
     """Each says what it gave up; one that cannot stops the erasure, so that it is repeated."""
     pipeline, _ = made

@@ -419,6 +419,8 @@ class Pipeline:
         if self._open:
             self._open = False
             self._all_storage().close_within(max(0.0, deadline - time.monotonic()))
+        # Last: a place of messages that hangs takes no time from answers.
+        self.capabilities.close_later(deadline)
         return drained and delivered and exported and saved
 
     def _drain(self, deadline: float, *, last: bool = False) -> bool:

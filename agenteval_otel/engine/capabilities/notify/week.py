@@ -322,7 +322,7 @@ class ClosedWeek(NamedTuple):
     def _head(self, title: str, zone: ZoneInfo) -> str:
         sentences = [f"{title} ({zone.key}): {self.answers:,} answers were evaluated"]
         if not self.is_whole:
-            sentences.append(f"Counted since {_minute(self.since_s, zone)}, when the process began")
+            sentences.append(f"Counted since {_minute(self.since_s, zone)} alone")
         if self.before is not None and not self.before.is_whole:
             since = _minute(self.before.since_s, zone)
             sentences.append(f"The week before is counted since {since} alone")
