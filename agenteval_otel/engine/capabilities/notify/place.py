@@ -45,8 +45,8 @@ class MessagePlace(Component, contract="notify"):
         group_s: How long a notice waits for others, in seconds. All go into one message.
         remind_s: Time after which what lasts is reported again, in seconds, at least ten minutes.
             It is reported again at most seven times.
-        most_per_hour: Messages within any hour. Notices beyond it are counted, and the next
-            message has their number.
+        most_per_hour: Messages within any hour, with those that may have arrived. Notices beyond
+            it are counted, and the next message has their number.
         summary: When the weekly summary is sent, such as ``monday 09:00``. It is in the time of
             `timezone`. ``never`` sends none.
         timezone: Time zone of `summary`, such as ``Europe/Berlin``.
