@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from agenteval_otel import configure, flush, monitor, shutdown
+from agenteval_otel import Settings, configure, flush, monitor, shutdown
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.engine.capabilities.judge_health import JudgeHealth
 from agenteval_otel.engine.capabilities.notify.notifier import Notifier
@@ -444,6 +444,27 @@ def test_another_pipeline_continues(telemetry: RecordedTelemetry) -> None:
                 recover(ask)
                 assert pipeline.flush(10.0)
     assert states(receiver) == ["breached", "bad", "recovered"]
+
+
+def test_the_same_settings_again_leave_one_thread_that_looks(telemetry: RecordedTelemetry) -> None:
+    """However often they are applied."""
+
+    def looking() -> list[str]:
+        names = [thread.name for thread in threading.enumerate()]
+        return [name for name in names if name == "agenteval-notify"]
+
+    with receiving(OK) as receiver:
+        settings = Settings(
+            storage=[telemetry.storage()],
+            evaluators=[Good()],
+            notify=[{"type": "webhook", "url": receiver.url}],
+        )
+        for _ in range(3):
+            configure(settings)
+        wait_for(lambda: len(looking()) == 1)
+        assert shutdown(10)
+    wait_for(lambda: not looking())
+    assert looking() == []
 
 
 class Unreachable(Judge, type="notify-unreachable"):
