@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, dataclass_transform, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, dataclass_transform, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
@@ -40,6 +40,22 @@ class FriendlyErrors(ModelMetaclass):
                 return super().__call__(*args, **fields)
             except ValidationError as error:
                 raise explain_validation(error, cls) from None  # pydantic's report shows the input
+
+
+def _known_zone(name: str) -> str:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # few settings have one
+
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            "no such time zone: expected a name such as Europe/Berlin or UTC"
+        ) from None
+    return name
+
+
+TimeZoneName: TypeAlias = Annotated[str, AfterValidator(_known_zone)]
+"""The name of a time zone that this machine knows, such as ``Europe/Berlin``."""
 
 
 class FrozenSettings(BaseModel, metaclass=FriendlyErrors):
