@@ -140,7 +140,7 @@ class ListQuery(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """One thing by which answers are chosen.
+    """Names one thing by which answers are chosen.
 
     Attributes:
         without: What an address changes to do without it.
@@ -152,7 +152,7 @@ class Filter(NamedTuple):
 
 
 class Matching(NamedTuple):
-    """The answers that have the words, the tag, the user and the conversation of a list.
+    """Holds the answers that have the words, the tag, the user and the conversation of a list.
 
     Attributes:
         ids: Sets of ids, 16 bytes each. An answer is in all of them.
@@ -232,9 +232,7 @@ def find(
         return np.empty(0, np.int32)
     if matched is None:
         matched = matching(columns.place, wanted)
-    # Results of an evaluation stand beside each other.
-    ids = columns["evaluation_id"][rows].view(np.uint64).reshape(-1, 2)
-    begins = np.append(True, (ids[1:] != ids[:-1]).any(axis=1))
+    begins = columns.begins(rows)
     if matched.ids:
         is_in = _is_in_all(columns["evaluation_id"][rows[begins]].view(_ID), matched.ids)
         kept = is_in[begins.cumsum() - 1]

@@ -170,6 +170,14 @@ class ResultColumns:
             last += 1
         return np.arange(first, last, dtype=np.int32)
 
+    def begins(self, rows: Rows) -> NDArray[np.bool_]:
+        """Tell of each row whether an evaluation begins there. Rows of an evaluation lie together."""
+        if not len(rows):
+            return np.empty(0, np.bool_)
+        ids = self["evaluation_id"][rows].view(np.uint64).reshape(-1, 2)
+        is_another = (ids[1:] != ids[:-1]).any(axis=1)
+        return np.append(np.True_, is_another)
+
     def refresh(
         self, *, at_once: bool = False, progress: Callable[[int, int], None] | None = None
     ) -> None:

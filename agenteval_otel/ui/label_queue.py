@@ -96,9 +96,8 @@ class LabelQueue:
             labelled = columns.rows_of(key) if key else rows[:0]
             code = columns.code("criterion", criterion)
             is_left[labelled[columns["criterion"][labelled] == code]] = False
-        ids = columns["evaluation_id"][is_left].view(np.uint64).reshape(-1, 2)
-        # The rows of an evaluation lie together.
-        return int(bool(len(ids))) + int((ids[1:] != ids[:-1]).any(axis=1).sum())
+        begins = columns.begins(np.flatnonzero(is_left).astype(np.int32))
+        return int(np.count_nonzero(begins))
 
     @property
     def _taken(self) -> set[tuple[str, str]]:
@@ -119,14 +118,14 @@ class LabelQueue:
         Only answers with stored content are returned. The result is None if there is none.
         """
         rows = self._ordered(by)
-        passed_over: set[str] = set()
+        earlier: set[str] = set()
         if after:
             places = np.flatnonzero(np.isin(rows, self._columns.rows_of(after)))
             if len(places):
                 # With several criteria an answer may come once more behind its first place.
-                passed_over = {self._columns.id_of(row) for row in rows[: places[0] + 1]}
+                earlier = {self._columns.id_of(row) for row in rows[: places[0] + 1]}
                 rows = rows[places[0] + 1 :]
-        waiting = islice(self._waiting(rows, passed_over), _MOST_LOOKED_AT)
+        waiting = islice(self._waiting(rows, earlier), _MOST_LOOKED_AT)
         # The first one alone, as it nearly always has content: answers take megabytes each.
         at_once = 1
         while part := list(islice(waiting, at_once)):
@@ -162,12 +161,12 @@ class LabelQueue:
                 choices.append(Choice(name, self._own.get((key, name))))
         return QueuedAnswer(key, evaluation, tuple(choices))
 
-    def _waiting(self, rows: Rows, passed_over: Collection[str]) -> Iterator[str]:
-        """Yield the ids of the answers that need a label, each once."""
+    def _waiting(self, rows: Rows, earlier: Collection[str]) -> Iterator[str]:
+        """Yield the ids of the answers that need a label, each once, without the `earlier` ones."""
         columns = self._columns
         taken = self._taken
         names = columns.names("criterion")
-        seen = set(passed_over)
+        seen = set(earlier)
         for row in rows:
             key = columns.id_of(row)
             if key not in seen and (key, names[columns["criterion"][row]]) not in taken:
@@ -253,14 +252,17 @@ def _contradicting(columns: ResultColumns, criterion: str, wanted: Rows) -> list
     """Return the newest answers of `wanted` that evaluators of the criterion, shadows too, pass and fail."""
     is_of_criterion = columns["criterion"] == columns.code("criterion", criterion)
     is_verdict = (columns["status"] == SCORED) & (columns["passed"] >= 0)
-    rows = np.flatnonzero(is_of_criterion & is_verdict & ~columns["is_human"])
+    is_evaluators = ~columns["is_human"]
+    rows = np.flatnonzero(is_of_criterion & is_verdict & is_evaluators).astype(np.int32)
     if not len(rows):
         return []
-    ids = columns["evaluation_id"][rows].view(np.uint64).reshape(-1, 2)
-    begins = np.flatnonzero(np.append(True, (ids[1:] != ids[:-1]).any(axis=1)))
+    begins = np.flatnonzero(columns.begins(rows))
     passed = columns["passed"][rows]
-    differs = np.minimum.reduceat(passed, begins) != np.maximum.reduceat(passed, begins)
+    lowest = np.minimum.reduceat(passed, begins)
+    highest = np.maximum.reduceat(passed, begins)
+    differs = lowest != highest
     is_wanted = np.zeros(columns.count, np.bool_)
     is_wanted[wanted] = True
     differs &= np.logical_or.reduceat(is_wanted[rows], begins)
-    return [columns.id_of(row) for row in rows[begins[differs]][-_MOST_SEEN:]]
+    newest = rows[begins[differs]][-_MOST_SEEN:]
+    return [columns.id_of(row) for row in newest]
