@@ -93,7 +93,7 @@ class Capability:
     """It takes all answers over, so that no evaluator is needed here."""
 
     sends_later = False
-    """What it sends is no part of the delivery of answers, which does not wait for it."""
+    """It sends beside the delivery of answers, which does not wait for it."""
 
     @property
     def uses_results(self) -> bool:

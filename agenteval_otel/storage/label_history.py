@@ -20,9 +20,9 @@ T = TypeVar("T")
 
 
 class LabelHistory(Generic[T]):
-    """The labels of one answer for one criterion, the oldest first, without those taken back.
+    """Holds the labels of one answer for one criterion, oldest first, without those taken back.
 
-    People are told apart by what identifies them. None is one person too.
+    A person is known by what identifies them. Labels without it count as those of one person.
     """
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Note(NamedTuple):
-    """What people noted on an answer.
+    """Holds what people noted on an answer.
 
     Attributes:
         comment: Empty without one.
@@ -24,7 +24,7 @@ class Note(NamedTuple):
 
 
 class Notes(ABC):
-    """The notes of a place. Every method blocks, and raises `StorageError`."""
+    """Keeps the notes of a place. Every method blocks, and raises `StorageError`."""
 
     @abstractmethod
     def of(self, evaluation_id: str) -> Note:

@@ -52,7 +52,7 @@ ID_BYTES: Final = 16
 
 
 class FoundAnswers(NamedTuple):
-    """The answers that a search has.
+    """Holds the answers that a search has.
 
     Attributes:
         ids: Of their evaluations, 16 bytes each.

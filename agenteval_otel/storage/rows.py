@@ -571,7 +571,7 @@ class StoredEvaluation(NamedTuple):
 
 
 class StoredVerdict(NamedTuple):
-    """A verdict, of a person or an evaluator, with what leads to its answer.
+    """Holds a verdict, of a person or an evaluator, with what leads to its answer.
 
     The last three are of a person: see `Label`.
     """

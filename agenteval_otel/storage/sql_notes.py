@@ -31,7 +31,7 @@ MAX_COMMENT = 4_096
 
 
 class SqlNotes(Notes):
-    """The notes in a database."""
+    """Keeps the notes in a database."""
 
     def __init__(self, target: Target) -> None:
         self._target = target

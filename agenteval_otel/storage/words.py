@@ -31,7 +31,7 @@ _UNSPACED: Final = re.compile(
 
 
 class WantedWord(NamedTuple):
-    """A word to look for. With `is_beginning` longer words that begin with it match too."""
+    """Holds a word to look for. With `is_beginning` longer words that begin with it match too."""
 
     text: str
     is_beginning: bool

@@ -87,7 +87,7 @@ class PanelQuery(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of a table: its heading, and how its values are shown.
+    """Describes a column of a table: its heading, and how its values are shown.
 
     Where there are `row_steps`, the whole row has the colour of the last step that the value reaches.
     """
@@ -100,7 +100,7 @@ class Column(NamedTuple):
 
 
 class PanelLink(NamedTuple):
-    """Where a click on a value leads, with Grafana's variables."""
+    """Says where a click on a value leads, with Grafana's variables."""
 
     title: str
     url: str
