@@ -32,6 +32,7 @@ def test_a_trend_has_the_interval_of_its_figure(tmp_path: Path) -> None:
             score(passed=number % 20 < 12, probability=(0.5, 1.0)[number % 3 == 0]),
             number=number,
             conversation_id=f"c{number // 10}",
+            ended_ns=1_700_000_000 * 10**9,
         )
         for number in range(100)
     ]
