@@ -369,8 +369,13 @@ def _section_lines(section: Section) -> list[str]:
         return _evaluators(of, level)
     if issubclass(of, Component) and "contract" in of.__dict__:
         lines = []
+        if of.has_short_form:
+            lines.append("In short, a type is the key of its fields: `{a_type: {...}}`.\n")
         for name, model in _types_of(of).items():
-            lines += [f"{level} `{name}`\n", f"{summary_of(model)}\n", _table(model)]
+            lines += [f"{level} `{name}`\n", f"{summary_of(model)}\n"]
+            if model.text_field:
+                lines.append(f"A text in place of its fields is its `{model.text_field}`.\n")
+            lines.append(_table(model))
         return lines
     summary = summary_of(of) if of in (LoadSheddingSettings, SamplingSettings) else ""
     instance = None if of is Criterion else of()

@@ -109,6 +109,8 @@ class Component(FreshCopies):
     contract: ClassVar[str] = "component"
     component_type: ClassVar[str] = ""
     text_pattern: ClassVar[str] = ""  # of a contract: other texts that name a part, beside its type
+    has_short_form: ClassVar[bool] = False  # of a contract: a type may be the key of its fields
+    text_field: ClassVar[str] = ""  # of a type: what a text in the place of its fields is
     registry: ClassVar[Registry] = Registry()
     fingerprint_exclude: ClassVar[frozenset[str]] = frozenset()
 

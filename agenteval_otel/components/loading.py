@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import metadata
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from agenteval_otel.components.component import Component
 from agenteval_otel.components.explained import known_choices
@@ -18,6 +18,8 @@ from agenteval_otel.runtime.named_modules import naming
 
 C = TypeVar("C", bound=Component)
 T = TypeVar("T")
+_SHOWN_KEYS: Final = 5
+_SHOWN_CHARS: Final = 80
 
 
 def resolve(
@@ -29,7 +31,7 @@ def resolve(
 ) -> C:
     """Turn an instance, a ``{type: ...}`` mapping or the name of a type into a component.
 
-    Raises `ConfigurationError`.
+    A contract with `has_short_form` also takes ``{a_type: fields}``. Raises `ConfigurationError`.
     """
     if isinstance(value, contract):
         return value
@@ -40,15 +42,51 @@ def resolve(
             f"expected an instance of {contract.__name__}, a mapping with 'type' or a type's name"
         )
         raise ConfigurationError(f"{expected}, found {value.__class__.__name__}", path=path)
+    if contract.has_short_form and "type" not in value:
+        return _resolve_short(contract, value, path=path, context=context)
     name = value.get("type")
     if not isinstance(name, str) or name not in contract.registry:
-        wrong = (
-            "'type' is missing" if name is None else f"unknown {contract.contract} type {name!r}"
-        )
+        wrong = "'type' is missing"
+        if name is not None:
+            wrong = f"unknown {contract.contract} type {_shown(name)}"
         raise ConfigurationError(
             f"{wrong}{known_choices(name, sorted(contract.registry))}", path=path
         )
     return cast(C, contract.registry[name].load(value, path=path, context=context))
+
+
+def _resolve_short(
+    contract: type[C],
+    value: Mapping[Any, Any],
+    *,
+    path: str | None,
+    context: dict[str, Any] | None,
+) -> C:
+    """Turn ``{a_type: fields}`` into a component. A text is the type's `text_field`."""
+    name = next(iter(value), "")
+    if len(value) != 1 or name not in contract.registry:
+        keys = ", ".join(_shown(key) for key in [*value][:_SHOWN_KEYS]) or "no key"
+        wrong = f"expected 'type', or a type as the only key with its fields below it, found {keys}"
+        unknown = name if name not in contract.registry else None
+        choices = known_choices(unknown, sorted(contract.registry))
+        raise ConfigurationError(f"{wrong}{choices}", path=path)
+    model = contract.registry[name]
+    fields = {} if value[name] is None else value[name]
+    if isinstance(fields, str) and model.text_field:
+        fields = {model.text_field: fields}
+    path = f"{path}.{name}" if path else name
+    if not isinstance(fields, Mapping):
+        text = f"its {model.text_field} or " if model.text_field else ""
+        wrong = f"expected {text}a mapping of its fields, found {fields.__class__.__name__}"
+        known = ", ".join(model.model_fields)
+        raise ConfigurationError(f"{wrong}. Known: {known}", path=path)
+    return cast(C, model.load(fields, path=path, context=context))
+
+
+def _shown(name: object) -> str:
+    """Return what stands where a type is expected. An address, which may be a secret, is not shown."""
+    shown = repr(name)
+    return "(an address)" if "/" in shown else shown[:_SHOWN_CHARS]
 
 
 def resolve_or_wrap(

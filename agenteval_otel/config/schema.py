@@ -16,6 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from agenteval_otel.components import Component
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.agent_settings import AgentSettings
+from agenteval_otel.engine.capabilities.notify import MessagePlace
 from agenteval_otel.sampling import Sampler
 from agenteval_otel.storage import EvaluationStorageProvider
 
@@ -45,10 +46,15 @@ def json_schema() -> dict[str, Any]:
     schema = _Schema()
     root = schema.model(Settings)
     agent = schema.model(AgentSettings)
-    storage = schema.choice(EvaluationStorageProvider)
     sampler = schema.choice(Sampler)
-    several = {"anyOf": [{"type": "array", "items": storage}, storage]}
-    root["properties"]["storage"] = _described(several, root["properties"]["storage"])
+    listed: dict[str, type[Component]] = {
+        "storage": EvaluationStorageProvider,
+        "notify": MessagePlace,
+    }
+    for name, contract in listed.items():
+        part = schema.choice(contract)
+        several = {"anyOf": [{"type": "array", "items": part}, part]}
+        root["properties"][name] = _described(several, root["properties"][name])
     for properties in (root["properties"], agent["properties"]):
         properties["sampler"] = _described(
             {"anyOf": [sampler, {"type": "null"}]}, properties["sampler"]
@@ -174,9 +180,14 @@ class _Schema:
             if not made.get("required"):
                 bare.append(name)
             made["properties"] = {"type": {"const": name}, **made["properties"]}
-            made["required"] = ["type", *made.get("required", ())]
+            reference: dict[str, Any] = {"$ref": f"#/$defs/{contract.contract}.{name}"}
+            if contract.has_short_form:
+                references.append(_short_form(model, reference))
+                reference = {**reference, "required": ["type"]}
+            else:
+                made["required"] = ["type", *made.get("required", ())]
             self.definitions[f"{contract.contract}.{name}"] = made
-            references.append({"$ref": f"#/$defs/{contract.contract}.{name}"})
+            references.append(reference)
         choices: list[dict[str, Any]] = [{"oneOf": references}] if references else []
         if bare:
             choices.append({"enum": bare, "description": "A type with its defaults."})
@@ -203,6 +214,19 @@ class _Schema:
             for key, value in schema.items()
             if key != "discriminator"
         }
+
+
+def _short_form(model: type[Component], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a type that is the key of its fields, or of its `text_field`."""
+    text = [{"type": "string"}] if model.text_field else []
+    name = model.component_type
+    properties = {name: {"anyOf": [dict(fields), *text]}}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name],
+        "additionalProperties": False,
+    }
 
 
 def _described(schema: dict[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:

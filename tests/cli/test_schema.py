@@ -37,6 +37,8 @@ RIGHT = [
     "criteria: {a: [{name: b, weight: 0, objective: 1}]}\nagents: {x: {criteria: a}, y: {criteria: [{name: c}]}}",
     "agents: {x: {evaluators: [ResponseHealth], sample_rate: 1, enabled: false}}",
     "profiles: {ci: {enabled: false, agents: {x: {sample_rate: 0}}}}",
+    "notify: [{slack: 'http://a'}, {webhook: {url: 'http://a', about: [judge]}}, {type: slack, url: 'http://a'}]",
+    "notify: {smtp: {host: a, sender: a@b, to: [a@b], port: '${PORT:-25}'}}", "notify: {slack: '${HOOK:-http://a}'}",
 ]  # fmt: skip
 WRONG = [
     "sampel_rate: 1", "sample_rate: 2", "sample_rate: lots", "enabled: perhaps", "agent_span: x", "evaluators: [Nope]",
@@ -46,7 +48,10 @@ WRONG = [
     "sampler: {type: nope}", "sampler: {ratio: 1}", "sampler: {type: first_of, samplers: [{type: nope}]}",
     "storage: [{type: json_file}]", "storage: [otpl]", "telemetry: {protocol: smoke}", "telemetry: {endpiont: a}",
     "dispatcher: {type: pool, max_items: 0}", "criteria: {a: [{weight: 1}]}", "criteria: {a: [{name: b, treshold: 1}]}",
-    "agents: {x: {sampel_rate: 1}}", "agents: [x]", "profiles: {a: 7}", "plugins: a",
+    "notify: [{slak: 'http://a'}]", "notify: [{slack: 'http://a', timeout_s: 1}]", "notify: [{smtp: a}]",
+    "notify: [{slack: {}}]", "notify: [{slack: }]", "notify: [{}]", "notify: [slack]", "notify: ['http://a']",
+    "notify: [{slack: {type: webhook, url: 'http://a'}}]", "notify: [{slack: {url: 'http://a'}, webhook: 'http://a'}]",
+    "notify: [{url: 'http://a'}]", "agents: {x: {sampel_rate: 1}}", "agents: [x]", "profiles: {a: 7}", "plugins: a",
 ]  # fmt: skip
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 import trustme
 
-from agenteval_otel.engine.capabilities.notify import MessagePlace
+from agenteval_otel.components.loading import resolve
+from agenteval_otel.engine.capabilities.notify import MessagePlace, load_places
 from agenteval_otel.engine.capabilities.notify.notices import Bulletin, shown_name
 from agenteval_otel.errors import ConfigurationError
 from tests.backends.faults import LOOPBACK, PostHandler, black_hole, refused_port, serving
@@ -428,6 +429,72 @@ def test_a_wrong_place_is_refused_without_its_secret(fields: dict[str, Any], wor
         Settings(notify=[fields])
     assert words in str(caught.value)
     assert SECRET not in str(caught.value) or fields["type"] == "slak"
+
+
+@pytest.mark.parametrize(
+    ("short", "written_out"),
+    [
+        ({"slack": "http://a"}, {"type": "slack", "url": "http://a"}),
+        ({"webhook": "http://a"}, {"type": "webhook", "url": "http://a"}),
+        (
+            {"slack": {"url": "http://a", "groupS": 1}},
+            {"type": "slack", "url": "http://a", "group_s": 1},
+        ),
+        ({"smtp": {"host": "x", **BY_MAIL}}, {"type": "smtp", "host": "x", **BY_MAIL}),
+    ],
+    ids=str,
+)
+def test_a_type_may_be_the_key_of_its_fields(
+    short: dict[str, Any], written_out: dict[str, Any]
+) -> None:
+    """Alone, in a list, and beside places that are written out."""
+    expected = resolve(MessagePlace, written_out)
+    assert load_places(short) == (expected,)
+    assert load_places([short, written_out]) == (expected, expected)
+
+
+SHORT = "notify[0]: expected 'type', or a type as the only key with its fields below it, found "
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ({"slak": SECRET}, f"{SHORT}'slak' (did you mean 'slack'?). Known: slack, smtp, webhook"),
+        (
+            {"slack": SECRET, "timeout_s": 1},
+            f"{SHORT}'slack', 'timeout_s'. Known: slack, smtp, webhook",
+        ),
+        ({f"https://x/{SECRET}": None}, f"{SHORT}(an address). Known: slack, smtp, webhook"),
+        (
+            f"https://x/{SECRET}",
+            "notify[0]: unknown notify type (an address). Known: slack, smtp, webhook",
+        ),
+        ({}, f"{SHORT}no key"),
+        ({1: SECRET}, f"{SHORT}1."),
+        ({"slack": f"ftp://{SECRET}"}, "notify[0].slack.url: expected an address"),
+        (
+            {"slack": {"page_url": SECRET}},
+            "notify[0].slack.page_url: unknown field (did you mean 'pages_url'?)",
+        ),
+        (
+            {"slack": [SECRET]},
+            "notify[0].slack: expected its url or a mapping of its fields, found list. Known: ",
+        ),
+        ({"smtp": SECRET}, "notify[0].smtp: expected a mapping of its fields, found str. Known: "),
+        ({"smtp": None}, "notify[0].smtp.host: required field is missing"),
+        (
+            {"slack": {"type": "webhook", "url": f"https://x/{SECRET}"}},
+            "type 'webhook' is not 'slack'",
+        ),
+    ],
+    ids=str,
+)
+def test_a_wrong_short_form_is_refused_with_the_choices(place: Any, words: str) -> None:
+    """By the setting's path, and without an address."""
+    with pytest.raises(ConfigurationError) as caught:
+        load_places([place])
+    assert words in str(caught.value)
+    assert SECRET not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr, model_validator
@@ -30,6 +30,8 @@ class HttpPlace(MessagePlace):
     Attributes:
         url: The address, best as a variable: ``${SLACK_WEBHOOK_URL}``. Never shown or logged.
     """
+
+    text_field: ClassVar[str] = "url"
 
     url: SecretStr
 

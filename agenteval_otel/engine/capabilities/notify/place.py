@@ -7,7 +7,7 @@ import os
 import re
 import socket
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, SecretStr, SerializationInfo, field_validator
@@ -54,6 +54,8 @@ class MessagePlace(Component, contract="notify"):
         timeout_s: Time limit of one attempt, in seconds.
         give_up_s: Age of a notice after which it is not tried again, in seconds.
     """
+
+    has_short_form: ClassVar[bool] = True
 
     about: ListOf[About] = ("objective", "judge", "breaker", "evaluator", "summary")
     pages_url: str = ""
