@@ -30,7 +30,7 @@ NO_PROSE = {
         "; ",
     ),
     "offline/comparison/pairwise.py": ("Which of the two serves", "The data has ended;"),
-    "provisioning/collector/__init__.py": ("import http.client as h;",),
+    "provisioning/collector/sidecars.py": ("import http.client as h;",),
     "provisioning/grafana/texts.py": ("&#",),  # HTML
     "sidecar/http.py": ("text/plain; charset=",),
     "storage/sql_texts.py": ("CREATE TRIGGER agenteval_texts_",),

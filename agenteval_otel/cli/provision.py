@@ -41,7 +41,13 @@ DESCRIPTION = (
     "or with --check not compare all."
 )
 _ALERTING = ("prometheus", ALL)
-_METAVARS = {"queries": "KIND", "idle": "HOURS", "scrape": "HOST:PORT", "alertmanager": "HOST:PORT"}
+_METAVARS = {
+    "queries": "KIND",
+    "idle": "HOURS",
+    "scrape": "HOST:PORT",
+    "alertmanager": "HOST:PORT",
+    "sidecars": "N",
+}
 _NO_RUNBOOKS = (
     "Alerts do not link to their runbooks: publish the runbooks of the documentation, "
     "and pass --runbooks URL"

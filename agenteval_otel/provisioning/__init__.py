@@ -80,6 +80,7 @@ TARGETS: Mapping[str, ProvisioningTarget] = {
         {
             "scrape": "where Prometheus scrapes the Collector, instead of 127.0.0.1:8889",
             "alertmanager": "where Prometheus sends alerts, instead of 127.0.0.1:9093",
+            "sidecars": "how many sidecars one machine has, 1 to 64 (default: 1). Traces are spread over several",
         },
     ),
 }

@@ -5,7 +5,6 @@ what comes of it.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 from collections import defaultdict
@@ -132,21 +131,6 @@ def ids_of(spans: list[ReadSpan]) -> set[tuple[int, int]]:
 def test_the_overlay_is_valid_over_every_collector(collector_binary: Path, base: str) -> None:
     """Laid over each shipped Collector it passes the Collector's own validation."""
     assert validated(collector_binary, SHIPPED.parent / base, TO_SIDECAR) == ""
-
-
-def test_the_documented_balancing_is_valid_behind_it(
-    collector_binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The file that docs/sidecar-deployment.md shows, as a third one, changes where the two pipelines end."""
-    page = (SHIPPED.parents[1] / "docs/sidecar-deployment.md").read_text()
-    (shown,) = (
-        block
-        for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-        if "load_balancing" in block
-    )
-    (tmp_path / "to-sidecars.yaml").write_text(shown)
-    monkeypatch.setenv("COLLECTOR_SIDECAR_AUTHORIZATION", "Bearer TOKEN")
-    assert validated(collector_binary, SHIPPED, TO_SIDECAR, tmp_path / "to-sidecars.yaml") == ""
 
 
 def test_every_recorded_answer_is_read_the_same_behind_the_collector(

@@ -145,6 +145,8 @@ def test_wrong_options_settings_and_folders_are_2(provision: Provision) -> None:
         ("prometheus --runbooks docs/here", f"runbooks: {no_address}"),
         ("prometheus --traces docs/here", f"traces: {no_address}"),
         ("collector --scrape 8889", "scrape: must be a host and a port"),
+        ("collector --sidecars 0", "sidecars: must be a number from 1 to 64, found '0'"),
+        ("prometheus --sidecars 2", "--sidecars: is an option of collector, not of prometheus"),
     ):
         provision(words, code=2)
         assert message in provision.err

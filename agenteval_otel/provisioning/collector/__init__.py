@@ -14,6 +14,12 @@ from typing import Final
 
 from agenteval_otel import semconv
 from agenteval_otel.errors import ConfigurationError
+from agenteval_otel.provisioning.collector.sidecars import (
+    number_of_sidecars,
+    shared_lines,
+    shared_values,
+    values_by_sidecar,
+)
 from agenteval_otel.provisioning.files import GeneratedFiles
 from agenteval_otel.provisioning.plan import MonitoringPlan
 from agenteval_otel.runtime.version import scope_version
@@ -55,12 +61,6 @@ _COMPOSED: Final = {
     "collector": "collector:8889",
     "alertmanager": "alertmanager:9093",
 }
-_HEALTH: Final = (
-    "import http.client as h; c = h.HTTPConnection('127.0.0.1', 4328, timeout=3); c.request('GET', '/healthz'); "
-    "raise SystemExit(c.getresponse().status != 200)"
-)
-"""Checks the sidecar's health from within its container. It ignores the environment's proxy settings.
-"""
 _MARGIN_S: Final = 10
 """How much longer than its draining the sidecar may take to end."""
 _COLLECTOR_S: Final = 30
@@ -71,13 +71,17 @@ _ADDRESS: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\]):\d{1,5}")
 
 
 def files_of(
-    plan: MonitoringPlan, *, scrape: str = "127.0.0.1:8889", alertmanager: str = "127.0.0.1:9093"
+    plan: MonitoringPlan,
+    *,
+    scrape: str = "127.0.0.1:8889",
+    alertmanager: str = "127.0.0.1:9093",
+    sidecars: str = "1",
 ) -> GeneratedFiles:
     """Return the configurations of the Collectors and of the programs around them, by path.
 
     Prometheus reads neither environment variables nor flags for the addresses of others: outside of
     Compose it scrapes the Collector at `scrape` and sends alerts to `alertmanager`, host and port
-    each.
+    each. With more `sidecars` than one the Collector balances over them.
     """
     alone = {"where": "", "collector": scrape, "alertmanager": alertmanager}
     for option, address in (("scrape", scrape), ("alertmanager", alertmanager)):
@@ -88,14 +92,15 @@ def files_of(
     decision_s = 60.0 if plan.judge_models else 15.0
     drain_s = math.ceil(plan.drain_s)
     stop_s = drain_s + _MARGIN_S
+    each_sidecar = values_by_sidecar(number_of_sidecars(sidecars))
     values = {
         "metric_expiration": _duration(150.0, plan, at_least_s=3.0),
         "decision_wait": _duration(decision_s, plan, at_least_s=1.0),
         "version": scope_version(),
-        "probe_health": _HEALTH,
         "drain": str(drain_s),
         "stop": str(stop_s),
         "grace": str(stop_s + _COLLECTOR_S),
+        **shared_values(each_sidecar),
     }
     # Statements of the transform processor; `$$` is the Collector's `$`.
     lines = {}
@@ -105,6 +110,13 @@ def files_of(
         ]
         lines[f"without_content_of_{record}"] = "".join(statements)
     lines["failing"] = _failing(plan)
+    to_sidecars = ""
+    if len(each_sidecar) > 1:
+        to_sidecars = _filled(_whole("to-sidecars.yaml", {}), values)
+    lines |= shared_lines(each_sidecar, to_sidecars)
+    for part in ("compose_sidecar", "pod_sidecar"):
+        text = _whole(f"parts/{part}.yaml", lines)
+        lines[f"{part}s"] = "\n".join(_filled(text, values | own) for own in each_sidecar)
     prometheus = _whole("prometheus.yml", {})
     intervals = {
         "scrape_interval": plan.duration(5.0, at_least_s=0.25),
@@ -114,9 +126,12 @@ def files_of(
     for name, path in _PLACES.items():
         texts[path] = _filled(_whole(f"{name}.yaml", lines), values)
     texts["prometheus/prometheus.yml"] = _filled(prometheus, alone | intervals)
-    texts["sidecar/Dockerfile"] = _filled(_whole("Dockerfile", {}), values)
-    service = _whole("sidecar.service", {})
-    texts["systemd/agenteval-sidecar.service"] = _filled(service, values)
+    texts["sidecar/Dockerfile"] = _filled(_whole("Dockerfile", {}), values | each_sidecar[0])
+    service = _whole("sidecar.service", lines)
+    for own in each_sidecar:
+        texts[f"systemd/agenteval-sidecar{own['suffix']}.service"] = _filled(service, values | own)
+    if to_sidecars:
+        texts["collector/to-sidecars.yaml"] = to_sidecars
     texts["prometheus/prometheus-compose.yml"] = _filled(prometheus, _COMPOSED | intervals)
     return texts
 

@@ -1,0 +1,217 @@
+"""Several sidecars behind the shipped Collector's balancing: each trace scored once and whole, also
+while one of them is restarted.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+
+from agenteval_otel import semconv
+from agenteval_otel.config.load import load_settings
+from agenteval_otel.config.process import build_loaded
+from agenteval_otel.provisioning import MonitoringPlan
+from agenteval_otel.provisioning.collector import files_of
+from benchmarks.sidecar_load import Batch, batches
+
+from .collector import Collector
+from .faults import LOOPBACK, free_ports
+from .fixtures import running
+from .sdk import SHIPPED
+from .sidecar import Sidecar
+from .test_shipped_collector import validated
+from .test_shipped_others import checked
+
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(400)]
+
+LIMIT_S = 120.0
+GROUP = 5
+"""Requests over which the spans of 512 traces are shuffled."""
+SETTINGS = {"evaluators": ["ResponseHealth"], "sidecar": {"quiet_s": 4.0}}
+BACKENDS = {"COLLECTOR_TRACES_TO": "[debug]", "COLLECTOR_LOGS_TO": "[debug, file]"}
+
+
+@pytest.fixture(scope="module", name="written")
+def written_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `provision collector --sidecars 2` writes for the shipped settings."""
+    loaded = load_settings(SHIPPED.parent / "agenteval.yaml")
+    plan = MonitoringPlan.of(build_loaded(loaded))
+    folder = tmp_path_factory.mktemp("sidecars")
+    for name, text in files_of(plan, sidecars="2").items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+def configurations(written: Path) -> list[Path]:
+    names = ("otel-collector.yaml", "collector/to-sidecar.yaml", "collector/to-sidecars.yaml")
+    return [written / name for name in names]
+
+
+class Pair(NamedTuple):
+    """A Collector, and the two sidecars that it balances over, whose scores come back to it."""
+
+    front: Collector
+    sidecars: list[Sidecar]
+
+    def send(self, requests: Iterator[Batch], count: int) -> list[int]:
+        """Send so many requests, and return the numbers of the traces that they complete."""
+        completed: list[int] = []
+        for batch in islice(requests, count):
+            headers = {"Content-Type": "application/x-protobuf"}
+            request = Request(f"{self.front.http_endpoint}/v1/traces", batch.body, headers)
+            urlopen(request, timeout=30).close()
+            completed += batch.completes
+        return completed
+
+    def scores(self) -> Counter[int]:
+        """How many scores each trace has that are of its whole answer, by its number.
+
+        The agent's span has the conversation's id, and the last model call's the response's.
+        """
+        return Counter(number for number, is_whole in self._results() if is_whole)
+
+    def parts(self) -> Counter[int]:
+        """How many scores each trace has that are of a part of it."""
+        return Counter(number for number, is_whole in self._results() if not is_whole)
+
+    def _results(self) -> Iterator[tuple[int, bool]]:
+        for event in self.front.logs():
+            if event.name == semconv.EVENT_RESULT:
+                number = int(event.trace_id[:16], 16)
+                conversation = event.attributes.get(semconv.CONVERSATION_ID, "")
+                response = event.attributes.get(semconv.RESPONSE_ID, "")
+                is_whole = (
+                    conversation.startswith(f"{number:08x}-") and f"-{number:08x}" in response
+                )
+                yield number, is_whole
+
+    def evaluated(self) -> dict[str, float]:
+        """How many answers each process has evaluated, by its instance in Prometheus' page."""
+        line = re.compile(
+            r'agenteval_responses_total\{.*agenteval_outcome="evaluated".*instance="([^"]+)".*\} (\S+)'
+        )
+        return {found[1]: float(found[2]) for found in line.finditer(self.front.scrape())}
+
+    def wait_for_scores(self, numbers: list[int]) -> None:
+        sent = set(numbers)
+        self.front.wait_for(lambda _: not sent - {number for number, _ in self._results()}, LIMIT_S)
+        self.front.wait_until_settled(
+            lambda _: sum(1 for _ in self._results()), looks=40, timeout_s=LIMIT_S
+        )
+
+
+@contextmanager
+def balanced(binary: Path, written: Path, folder: Path, *, is_durable: bool) -> Iterator[Pair]:
+    ports = free_ports(2)
+    addresses = ", ".join(f"{LOOPBACK}:{port}" for port in ports)
+    front = Collector(
+        binary,
+        folder / "front",
+        config=configurations(written),
+        environment={**BACKENDS, "COLLECTOR_SIDECARS": f"[{addresses}]"},
+    )
+    with running(front):
+        sidecars = []
+        for place, port in enumerate(ports, start=1):
+            settings = {**SETTINGS, "sidecar": dict(SETTINGS["sidecar"])}  # type: ignore[call-overload]
+            if is_durable:
+                settings["sidecar"]["durable"] = str(folder / f"journal-{place}")
+            sidecar = Sidecar(folder / f"sidecar-{place}", settings, endpoint=front.grpc_endpoint)
+            sidecar.ports.grpc = port
+            sidecars.append(sidecar)
+        with running(sidecars[0]), running(sidecars[1]):
+            yield Pair(front, sidecars)
+
+
+@pytest.mark.parametrize(
+    "base", ["otel-collector.yaml", "collector/tail-sampling.yaml", "collector/gateway.yaml"]
+)
+def test_the_balancing_is_valid_over_every_collector(
+    collector_binary: Path, written: Path, base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Laid over each shipped Collector and the sidecar's file it passes the Collector's validation,
+    with the list that it has and with one from the environment."""
+    files = [written / base, *configurations(written)[1:]]
+    assert validated(collector_binary, *files) == ""
+    monkeypatch.setenv("COLLECTOR_SIDECARS", "[a.example:4327, b.example:4327, c.example:4327]")
+    assert validated(collector_binary, *files) == ""
+
+
+def test_the_documented_list_of_dns_is_valid_in_its_place(
+    collector_binary: Path, written: Path, tmp_path: Path
+) -> None:
+    """What docs/sidecars.md shows in place of the fixed list passes the Collector's validation."""
+    page = (SHIPPED.parents[1] / "docs/sidecars.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    *before, balancing = configurations(written)
+    balanced_by_dns = yaml.safe_load(balancing.read_text())
+    balanced_by_dns["exporters"]["load_balancing/sidecars"] |= yaml.safe_load(shown)
+    file = tmp_path / "by-dns.yaml"
+    file.write_text(yaml.safe_dump(balanced_by_dns))
+    assert validated(collector_binary, *before, file) == ""
+
+
+def test_compose_kubernetes_and_systemd_read_what_is_written(
+    compose_binary: Path, kubernetes_validate_binary: Path, written: Path, tmp_path: Path
+) -> None:
+    """Their own readers of files find nothing unknown in it."""
+    overlay = (written / "compose.yaml", written / "compose.sidecar.yaml")
+    services = yaml.safe_load(checked(compose_binary, "-no-interpolation", *overlay))["services"]
+    assert {name for name in services if name.startswith("sidecar")} == {"sidecar-1", "sidecar-2"}
+    manifest = written / "kubernetes/agenteval-sidecar.yaml"
+    checked(kubernetes_validate_binary, "-m", "kubernetes_validate", "--strict", manifest)
+    if shutil.which("systemd-analyze") is None:
+        return
+    program = str(Path(sys.executable).with_name("agenteval-otel"))
+    units = []
+    for unit in sorted((written / "systemd").iterdir()):
+        text = unit.read_text().replace("/opt/agenteval/bin/agenteval-otel", program)
+        units.append(tmp_path / unit.name)
+        units[-1].write_text(text)
+    assert len(units) == 2
+    done = subprocess.run(
+        ["systemd-analyze", "verify", *units],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_two_sidecars_score_every_trace_once_and_whole(
+    collector_binary: Path, written: Path, tmp_path: Path
+) -> None:
+    """Both have a share of the traces, and counters of their own in Prometheus' page; one is
+    restarted while traces come, which wait for it in the Collector."""
+    requests = batches()
+    with balanced(collector_binary, written, tmp_path, is_durable=True) as pair:
+        numbers = pair.send(requests, 2 * GROUP)
+        pair.wait_for_scores(numbers)
+        shares = pair.evaluated()
+
+        pair.sidecars[0].stop()
+        numbers += pair.send(requests, GROUP)
+        pair.sidecars[0].start()
+        numbers += pair.send(requests, GROUP)
+        pair.wait_for_scores(numbers)
+
+        assert pair.scores() == Counter(numbers)
+        assert pair.parts() == Counter()
+    assert len(numbers) == 4 * 512
+    assert len(shares) == 2
+    assert sum(shares.values()) == 2 * 512
+    assert min(shares.values()) > 0.3 * 2 * 512
