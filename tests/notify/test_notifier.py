@@ -374,6 +374,49 @@ def test_one_notice_does_not_take_the_attempts_of_another(telemetry: RecordedTel
     assert parts.count("short") == 3
 
 
+def test_a_message_that_is_sent_again_is_the_same(telemetry: RecordedTelemetry) -> None:
+    """It keeps its id and its notices. What comes meanwhile is the next message."""
+    again = threading.Event()
+    answers = (Answer(503, {}, {"retry-after": "0"}), Answer(503, {}, {"retry-after": "0"}, again))
+    with receiving(*answers, OK) as receiver:
+        place = place_of("webhook", url=receiver.url)
+        with notifying(telemetry, place) as (pipeline, _):
+            pipeline.capabilities.on_change(JUDGE)
+            wait_for(lambda: len(receiver.requests) == 2)
+            pipeline.capabilities.on_change(JUDGE._replace(part="later"))
+            again.set()
+            assert pipeline.flush(20.0)
+            assert pipeline.accounting.failures == {}
+    ids = [request.headers["webhook-id"] for request in receiver.requests]
+    assert len(set(ids)) == 2
+    assert ids[0] == ids[1] == ids[2] != ids[3]
+    parts = [notice["facts"]["part"] for notice in notices(receiver)]
+    assert parts == ["helpful", "helpful", "helpful", "later"]
+
+
+def test_what_is_left_out_is_in_one_message(telemetry: RecordedTelemetry) -> None:
+    """The number goes with the message that has it, and what is left out meanwhile with the next."""
+    clock = Clock()
+    again = threading.Event()
+    answers = (OK, Answer(503, {}, {"retry-after": "0"}), Answer(503, {}, {}, again), OK)
+    with receiving(*answers) as receiver:
+        place = place_of("webhook", url=receiver.url, most_per_hour=1)
+        pipeline, notifier = with_clock(telemetry, clock, place)
+        for part in ("first", "left out"):
+            notifier.on_change(JUDGE._replace(part=part))
+            assert pipeline.flush(10.0)
+        clock.now_s += 3_601.0
+        notifier.on_change(JUDGE._replace(part="delayed"))
+        wait_for(lambda: len(receiver.requests) == 3)
+        again.set()
+        assert pipeline.flush(20.0)
+        clock.now_s += 3_601.0
+        notifier.on_change(JUDGE._replace(part="last"))
+        assert pipeline.shutdown(10.0)
+    numbers = [request.body["left_out"] for request in receiver.requests]
+    assert numbers == [0, 1, 1, 1, 0]
+
+
 def test_a_place_that_hangs_holds_up_neither_answers_nor_other_places(
     telemetry: RecordedTelemetry,
 ) -> None:

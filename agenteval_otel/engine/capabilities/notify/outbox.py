@@ -61,12 +61,20 @@ class _Lasting(NamedTuple):
     doubts: int = 0
 
 
+class _Message:
+    """Holds what is sent as one, however often, and after how many attempts no answer came."""
+
+    def __init__(self, bulletin: Bulletin) -> None:
+        self.bulletin = bulletin
+        self.unanswered = 0
+
+
 class _Parcel:
-    """Holds notices that wait, and after how many attempts no answer came."""
+    """Holds notices that wait, and the message that they have become part of."""
 
     def __init__(self, notices: Sequence[Notice]) -> None:
         self.notices = notices
-        self.unanswered = 0
+        self.message: _Message | None = None
 
 
 class Outbox:
@@ -194,18 +202,43 @@ class Outbox:
     async def send(self, parcels: Sequence[_Parcel]) -> Sequence[DeliveryError | None]:
         """Send the notices as one message, or count them if there were too many messages.
 
-        Return None or the error of each parcel.
+        What is sent again is the same message. Notices that came since are the next one, which
+        waits while the place does not take the first. Return None or the error of each parcel.
         """
+        errors: dict[_Message | None, DeliveryError | None] = {}
+        begun = [parcel.message for parcel in parcels if parcel.message is not None]
+        for message in dict.fromkeys(begun):
+            errors[message] = await self._send_message(message)
+        holds_up = [error for error in errors.values() if error is not None and error.retryable]
+        if holds_up:
+            errors[None] = holds_up[0]
+        else:
+            new = self._message_of([parcel for parcel in parcels if parcel.message is None])
+            if new is not None:
+                errors[new] = await self._send_message(new)
+        return [errors[parcel.message] for parcel in parcels]
+
+    def _message_of(self, parcels: Sequence[_Parcel]) -> _Message | None:
+        """Make one message of the notices, if there are any."""
         notices: list[Notice] = []
         for parcel in parcels:
             notices += parcel.notices
+        if not notices:
+            return None
+        message = _Message(Bulletin(notices, source_of_process(), self._left_out))
+        for parcel in parcels:
+            parcel.message = message
+        return message
+
+    async def _send_message(self, message: _Message) -> DeliveryError | None:
+        """Send a message, or count it as left out. Return why it was not taken."""
+        bulletin = message.bulletin
         now_s = self._clock()
         while self._sent_s and self._sent_s[0] <= now_s - _HOUR_S:
             self._sent_s.popleft()
         if len(self._sent_s) >= self.place.most_per_hour:
-            self._leave_out(len(notices))
-            return [None] * len(parcels)
-        bulletin = Bulletin(notices, source_of_process(), self._left_out)
+            self._leave_out(len(bulletin.notices))
+            return None
         error = await self.place.attempt(bulletin)
         if error is not None and error.error_type == PARTLY:
             # The others have got it, and would get it again.
@@ -216,22 +249,16 @@ class Outbox:
         if error is None or error.error_type in MAY_HAVE_ARRIVED:
             self._sent_s.append(now_s)
         if error is None:
-            self._left_out = 0
-            self._note_taken(notices)
-            return [None] * len(parcels)
-        errors = [self._error_of(parcel, error) for parcel in parcels]
-        if any(each.retryable for each in errors):
+            self._left_out -= bulletin.left_out
+            self._note_taken(bulletin.notices)
+            return None
+        if error.error_type == UNANSWERED:
+            message.unanswered += 1
+            if message.unanswered >= _ATTEMPTS:  # it is the last one
+                error = DeliveryError(str(error), error_type=UNANSWERED)
+        if error.retryable:
             log.warning("message_delayed", part=self._name, problem=str(error))
-        return errors
-
-    def _error_of(self, parcel: _Parcel, error: DeliveryError) -> DeliveryError:
-        """Return the error of one of the parcels of a message. It may be the last attempt for it."""
-        if error.error_type != UNANSWERED:
-            return error
-        parcel.unanswered += 1
-        if parcel.unanswered < _ATTEMPTS:
-            return error
-        return DeliveryError(str(error), error_type=UNANSWERED)
+        return error
 
     def _note_taken(self, notices: Sequence[Notice]) -> None:
         taken = {notice.id for notice in notices}
