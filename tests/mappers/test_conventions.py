@@ -189,6 +189,19 @@ def test_a_tool_span_of_googles_kit_has_arguments_and_result() -> None:
     assert (call.name, call.arguments, call.result) == ("book", {"a": 1}, {"result": "booked"})
 
 
+def test_a_text_that_a_tool_of_the_ai_sdk_gave_has_no_quotes() -> None:
+    """The SDK writes every result as JSON, and a text is JSON in quotes."""
+    attributes = {
+        "ai.operationId": "ai.toolCall",
+        "ai.toolCall.name": "book",
+        "ai.toolCall.args": '{"a": 1}',
+        "ai.toolCall.result": '"booked for \\"nine\\""',
+    }
+    tool = ReadSpan(1, 2, 1, "ai.toolCall", 1, 2, 3, attributes, scope="ai")
+    [call] = answer_of(chat(), tool).input.tool_calls or ()
+    assert (call.name, call.arguments, call.result) == ("book", {"a": 1}, 'booked for "nine"')
+
+
 def test_what_a_memory_found_is_context() -> None:
     """What is written to a memory is none."""
     records = [{"id": "m-1", "score": 0.9, "content": "The user's office opens at nine."}]

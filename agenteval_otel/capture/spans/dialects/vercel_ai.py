@@ -113,7 +113,7 @@ class VercelAi(SpanMapper):
             short(attributes.get("ai.toolCall.id")),
             name,
             arguments,
-            result=attributes.get("ai.toolCall.result"),
+            result=structured(attributes.get("ai.toolCall.result")),
         )
 
     def tool_definitions(self, span: ReadSpan) -> Any:
