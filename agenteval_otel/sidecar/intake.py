@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from sys import getsizeof
 from typing import Any, Final, NamedTuple, NoReturn
 
 from agenteval_otel.capture.assembly.traces import AssembledTrace, TraceAssembler
@@ -39,7 +38,7 @@ from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.errors import StorageError
 from agenteval_otel.instrumentation.spans import SpanEvaluation, trace_is_concerned
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart, kept_bytes
+from agenteval_otel.runtime.memory import MemoryBudget, MemoryPart, kept_bytes, text_bytes
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import (
     EVENT_ANSWER,
@@ -917,7 +916,7 @@ def _sizes_of(records: Sequence[_Record]) -> list[int]:
 
 def _size_of(record: _Record) -> int:
     """Return how many bytes Python keeps for a record without its resource."""
-    if isinstance(record, _Event | ForwardedAnswer):
+    if not isinstance(record, ReadSpan):
         return _size_of_event(record.event)
     texts = (
         record.name,
@@ -926,8 +925,8 @@ def _size_of(record: _Record) -> int:
         record.scope,
         record.scope_version,
     )
-    size_bytes = SPAN_BYTES + kept_bytes(record.attributes) + sum(map(getsizeof, texts))
-    return size_bytes + sum(_size_of_event(event) for event in record.events)
+    size_bytes = SPAN_BYTES + kept_bytes(record.attributes) + text_bytes(texts)
+    return size_bytes + sum(map(_size_of_event, record.events))
 
 
 def _size_of_event(event: ReadEvent) -> int:
