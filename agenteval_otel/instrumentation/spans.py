@@ -268,6 +268,8 @@ class SpanEvaluation:
         task.call = None  # its spans go
         task.service = service
         task.input = completed(mapped.input, _known(pipeline, mapped, agent, place))
+        if settings.content and settings.storage is not None:
+            completed(task.input, {"steps": mapped.steps()})
         # a text of JSON may be a quarter of what it says
         size_bytes = _TASK_BYTES + kept_bytes(task.input)
         kept = pipeline.unsampled_calls

@@ -28,6 +28,7 @@ from agenteval_otel.semconv import ANNOTATIONS, TAG
 
 StreamEnd = Literal["completed", "error", "abandoned"]
 ResponseForm = Literal["json"]
+StepKind = Literal["agent", "model", "retrieval", "tool"]
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 ROOTS = {
     "response": "response",
@@ -155,6 +156,38 @@ class Usage(Value):
     cache_write_tokens: int | None = None
 
 
+class RunStep(Value):
+    """One step of an answer's run, as its span shows it.
+
+    Attributes:
+        kind: A call of a model, a tool that ran, retrieval, or an agent below the evaluated one.
+        name: Of the model, the tool, the retriever or the agent.
+        parent: Index of the step around it, which is an earlier one. None if the run itself is.
+        began_s: Seconds from the beginning of the answer. Below 0 if a clock of another host is
+            behind. None if the span does not say it.
+        duration_s: None if the span ended before it began, or does not say when it ended.
+        finish_reason: The model's own word for why it stopped. `usage` and `cost` (USD) are of this
+            call alone.
+        query: What was searched for. It is content.
+        documents: How many documents the retrieval found. `context` has them, in this order.
+        tool_call: Index of the call in `tool_calls`, which has its arguments and its result. None
+            for tools of agents below.
+    """
+
+    kind: StepKind
+    name: str | None = None
+    parent: int | None = None
+    began_s: float | None = None
+    duration_s: float | None = None
+    error_type: str | None = None
+    finish_reason: str | None = None
+    usage: Usage | None = None
+    cost: float | None = None
+    query: str | None = None
+    documents: int | None = None
+    tool_call: int | None = None
+
+
 class MemoryStats(Value):
     """The agent's memory when it answered.
 
@@ -229,6 +262,8 @@ class EvaluationInput(Annotations):
         cost: In USD. `duration_s` is in seconds.
         turns: How often the agent asked its model for this answer.
         finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
+        steps: The run's steps in the order of their beginning, at most 500. Set for answers that are
+            read from spans, if they are stored with content. Evaluators of others have None.
         conversation: The turns of a whole conversation, oldest first: inputs, or its messages. Then
             `response` and `prompt` are the last answer's and its question, `message_history` all
             before, `tool_calls` those of all turns, `usage`, `cost`, `duration_s` and `turns` sums,
@@ -261,6 +296,7 @@ class EvaluationInput(Annotations):
     error_type: str | None = None
     stream_end: StreamEnd | None = None
     response_form: ResponseForm | None = None
+    steps: list[RunStep] | None = None
     conversation: list[EvaluationInput] | None = None
     conversation_ends: bool | None = None
 

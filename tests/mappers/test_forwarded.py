@@ -17,6 +17,7 @@ from agenteval_otel import EvaluationInput
 from agenteval_otel.capture.spans.forwarded import ForwardedAnswer, Sampled, attributes_of
 from agenteval_otel.capture.spans.span import event_of_log
 from agenteval_otel.models import MemoryStats, Message, ToolCall, Usage
+from agenteval_otel.models.inputs import RunStep
 from agenteval_otel.telemetry.forward import EventStream, SidecarAddress
 from agenteval_otel.telemetry.target import SendOutcome
 
@@ -59,6 +60,15 @@ MESSAGES = st.builds(
     tool_calls=maybe(st.lists(CALLS, max_size=2)),
 )
 COUNTS = maybe(st.integers(-(1 << 63), 1 << 63))
+STEPS = st.builds(
+    RunStep,
+    kind=st.sampled_from(["agent", "model", "retrieval", "tool"]),
+    name=maybe(TEXTS),
+    parent=maybe(st.integers(0, 3)),
+    began_s=maybe(SECONDS),
+    usage=maybe(st.builds(Usage, input_tokens=COUNTS)),
+    query=maybe(TEXTS),
+)
 INPUTS = st.builds(
     EvaluationInput,
     response=DATA,
@@ -91,6 +101,7 @@ INPUTS = st.builds(
     ),
     response_id=maybe(TEXTS),
     conversation_id=maybe(TEXTS),
+    steps=maybe(st.lists(STEPS, max_size=3)),
     model=maybe(TEXTS),
     finish_reason=maybe(TEXTS),
     error_type=maybe(TEXTS),

@@ -35,12 +35,17 @@ _ANNOTATIONS: Final = ("prompt_name", "prompt_version", "experiment", "arm")
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """Holds a span in its trace. `mapper` and `role` are None for spans of no known dialect."""
+    """Holds a span in its trace. `mapper` and `role` are None for spans of no known dialect.
+
+    Attributes:
+        documents: How many documents it found. Set with the answer's context.
+    """
 
     span: ReadSpan
     mapper: SpanMapper | None = None
     role: Role | None = None
     children: list[Node] = field(default_factory=list)
+    documents: int | None = None
     _facts: dict[str, Any] | None = None
 
     @property
@@ -73,6 +78,8 @@ class SpanAnswer:
             nested agents are among them.
         own_models, tools: Of the evaluated agent itself, or those of all agents, where it calls no
             model itself.
+        starts: The spans that the answer was read from, with all below them: the steps of one loop,
+            and the evaluated span.
         aliases: Agent spans below the evaluated one that stand for the same agent.
         agents: Nested agents with a name of their own.
         started_ns: Start of the evaluated span, or of the first of the `steps`: earlier model calls
@@ -80,13 +87,15 @@ class SpanAnswer:
         before, turns: The conversation before the answer, and what was answered, by
             `read_conversation`.
         calls: The agent's tool calls, by `read_calls`.
+        tool_runs: The spans of tools with their calls, by `read_calls`.
         history, tool_calls: `before` and `calls` as values, by `make_values`.
     """
 
     def __init__(self, root: Node, steps: Sequence[Node] = ()) -> None:
         self.root = root
+        self.starts = (*steps, root)
         self.name = short(root.facts.get("agent"))
-        self.started_ns = min(node.span.start_ns for node in (*steps, root))
+        self.started_ns = min(node.span.start_ns for node in self.starts)
         self.aliases: list[Node] = []
         self.agents: list[Node] = []
         self.retrievals: list[Node] = []
@@ -94,10 +103,11 @@ class SpanAnswer:
         self.before: list[Turn] = []
         self.turns: list[Turn] = []
         self.calls: list[Call] = []
+        self.tool_runs: list[tuple[Node, Call]] = []
         self.tool_calls: list[ToolCall] = []
         self.history: list[Message] = []
         by_kind: list[tuple[Node, bool]] = []
-        for start in (*steps, root):
+        for start in self.starts:
             by_kind += self._walk(start)
         by_kind.sort(key=lambda item: item[0].span.start_ns)
         models = [item for item in by_kind if item[0].role == "model"]
@@ -233,7 +243,7 @@ def input_of(answer: SpanAnswer) -> ReadInput:
     fields["session_id"] = short(facts.get("session_id"))
     fields["model"] = short(last.get("model"))
     fields["response_id"] = short(last.get("response_id"))
-    fields["finish_reason"] = _word(last.get("finish_reason"))
+    fields["finish_reason"] = word_of(last.get("finish_reason"))
     fields["context"] = _context(answer)
     fields["agent_config"] = _agent_config(answer)
     fields["usage"] = _usage(answer)
@@ -315,7 +325,7 @@ def _only_says(model: Node) -> bool:
 
     It need not be read for them.
     """
-    reason = _word(model.facts.get("finish_reason"))
+    reason = word_of(model.facts.get("finish_reason"))
     return reason in _ENDS
 
 
@@ -345,7 +355,7 @@ def _calls(answer: SpanAnswer) -> list[Call]:
                     by_id[call.id] = call
             elif known is not None and known.arguments is None:
                 known.arguments = call.arguments
-    _add_runs(calls, by_id, answer.tools)
+    answer.tool_runs = _add_runs(calls, by_id, answer.tools)
     open_calls = [call for call in calls if call.result is None and call.error is None]
     if any(call.id not in results for call in open_calls) and len(answer.own_models) > 1:
         for turn in answer.own_models[-1].before():
@@ -358,11 +368,14 @@ def _calls(answer: SpanAnswer) -> list[Call]:
     return calls
 
 
-def _add_runs(calls: list[Call], by_id: dict[str, Call], tools: list[Node]) -> None:
+def _add_runs(
+    calls: list[Call], by_id: dict[str, Call], tools: list[Node]
+) -> list[tuple[Node, Call]]:
     """Complete calls by the tools' spans: by their id, or without an id the next call of that name.
 
-    Spans that complete no call are added as calls.
+    Spans that complete no call are added as calls. Return the spans with their calls.
     """
+    runs: list[tuple[Node, Call]] = []
     by_name: dict[str, deque[Call]] = {}
     for call in calls:
         by_name.setdefault(call.name, deque()).append(call)
@@ -384,8 +397,11 @@ def _add_runs(calls: list[Call], by_id: dict[str, Call], tools: list[Node]) -> N
             known.arguments = run.arguments if known.arguments is None else known.arguments
             known.error = run.error
             known.duration_s = run.duration_s
+            runs.append((node, known))
         elif len(calls) < MAX_ITEMS:
             calls.append(run)
+            runs.append((node, run))
+    return runs
 
 
 def _error_of(span: ReadSpan) -> str | None:
@@ -417,26 +433,31 @@ def _usage(answer: SpanAnswer) -> Usage | None:
 
     If none reports any, return those of the evaluated span.
     """
-    for nodes in (answer.models, (answer.root,)):
-        totals: dict[str, int] = {}
-        for node in nodes:
-            for name in _TOKENS:
-                count = node.facts.get(name)
-                if count is not None and type(count) in (int, float) and 0 <= count < 1 << 53:
-                    totals[name] = totals.get(name, 0) + int(count)
-        if any(totals.values()):
-            return construct(Usage, totals)
-    return None
+    return usage_of(answer.models) or usage_of((answer.root,))
+
+
+def usage_of(nodes: Iterable[Node]) -> Usage | None:
+    """Return the sum of the tokens that the spans report. None if they report none."""
+    totals: dict[str, int] = {}
+    for node in nodes:
+        for name in _TOKENS:
+            count = node.facts.get(name)
+            if count is not None and type(count) in (int, float) and 0 <= count < 1 << 53:
+                totals[name] = totals.get(name, 0) + int(count)
+    return construct(Usage, totals) if any(totals.values()) else None
 
 
 def _cost(answer: SpanAnswer) -> float | None:
-    for nodes in (answer.models, (answer.root,)):
-        costs = [node.facts.get("cost") for node in nodes]
-        numbers = [cost for cost in costs if isinstance(cost, int | float)]
-        known = [float(cost) for cost in numbers if 0 <= cost < float("inf")]
-        if known:
-            return sum(known)
-    return None
+    cost = cost_of(answer.models)
+    return cost_of((answer.root,)) if cost is None else cost
+
+
+def cost_of(nodes: Iterable[Node]) -> float | None:
+    """Return the sum of the costs that the spans report, in USD. None if they report none."""
+    costs = [node.facts.get("cost") for node in nodes]
+    numbers = [cost for cost in costs if isinstance(cost, int | float)]
+    known = [float(cost) for cost in numbers if 0 <= cost < float("inf")]
+    return sum(known) if known else None
 
 
 def _context(answer: SpanAnswer) -> dict[str, Any] | None:
@@ -444,7 +465,9 @@ def _context(answer: SpanAnswer) -> dict[str, Any] | None:
     documents: list[Any] = []
     for node in nodes:
         if node.mapper is not None:
-            documents += node.mapper.documents(node.span)
+            of_node = node.mapper.documents(node.span)
+            node.documents = len(of_node)
+            documents += of_node
     return {"documents": plain(documents[:MAX_ITEMS])} if documents else None
 
 
@@ -498,7 +521,7 @@ def _name_of(answer: SpanAnswer) -> str | None:
     return short(root.span.name)
 
 
-def _word(value: object) -> str | None:
+def word_of(value: object) -> str | None:
     """Return the text, or the first of a list of texts.
 
     Finish reasons come as a list, or as its JSON.

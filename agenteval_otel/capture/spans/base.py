@@ -101,7 +101,7 @@ class SpanMapper:
         return self.roles.get(str(span.attributes[self.kind]))
 
     def before(self, span: ReadSpan) -> list[Turn]:
-        """Return what an agent, workflow or model was asked.
+        """Return what an agent, workflow or model was asked, or what retrieval searches for.
 
         It is the conversation before the answer, system instructions first.
         """

@@ -126,8 +126,7 @@ def attributes_of(
             config = {name: item for name, item in config.items() if name != "tools"} or None
         if config is not None:
             rest["agent_config"] = config
-    if value.memory_stats is not None:
-        rest["memory_stats"] = value.memory_stats.model_dump(exclude_none=True)
+    _add_values(value, rest)
     attributes[names.INPUT] = _json(rest)
     decision_head = _decision_head(sampled._replace(randomness=0))
     attributes[names.SAMPLING_DECISION] = f"{decision_head}{sampled.randomness}}}"
@@ -165,6 +164,14 @@ def _add_usage(usage: Usage | None, attributes: Attributes, rest: dict[str, Any]
         attributes.update(counts)
     else:
         rest["usage"] = usage.model_dump(exclude_none=True)
+
+
+def _add_values(value: EvaluationInput, rest: dict[str, Any]) -> None:
+    """Add our own values that the conventions have no place for."""
+    if value.memory_stats is not None:
+        rest["memory_stats"] = value.memory_stats.model_dump(exclude_none=True)
+    if value.steps is not None:
+        rest["steps"] = [step.model_dump(exclude_none=True) for step in value.steps]
 
 
 def _add_messages(value: EvaluationInput, attributes: Attributes, rest: dict[str, Any]) -> None:

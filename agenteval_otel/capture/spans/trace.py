@@ -10,8 +10,10 @@ from typing import Final
 from agenteval_otel.capture.spans.answer import Node, SpanAnswer, input_of
 from agenteval_otel.capture.spans.base import mapper_of
 from agenteval_otel.capture.spans.span import ReadSpan
+from agenteval_otel.capture.spans.steps import steps_of
 from agenteval_otel.capture.spans.values import has_text
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.inputs import RunStep
 
 MAX_SPANS: Final = 10_000
 """Spans of one trace that are looked at. The assembler keeps fewer."""
@@ -31,6 +33,7 @@ class Mapped:
             answer.
         spans: How many spans it was read from.
         is_unread: The answer has parts, of which none is text: there is nothing to judge.
+        answer: The spans of the answer by what they are for.
     """
 
     span: ReadSpan
@@ -40,6 +43,14 @@ class Mapped:
     content_switch: str | None
     spans: int
     is_unread: bool = False
+    answer: SpanAnswer | None = None
+
+    def steps(self) -> list[RunStep] | None:
+        """Return the run's steps, which `input` lacks: only stored content needs them.
+
+        Return None if there are no steps.
+        """
+        return None if self.answer is None else steps_of(self.answer)
 
 
 @dataclass(slots=True, eq=False)
@@ -305,7 +316,9 @@ def _mapped(answer: SpanAnswer, reading: TraceReading) -> Mapped | None:
     is_unread = read.is_unread
     switch = None if read.has_content or is_unread else node.mapper.content_switch
     name = node.mapper.name
-    return Mapped(node.span, read.input, read.user_id, name, switch, answer.spans, is_unread)
+    return Mapped(
+        node.span, read.input, read.user_id, name, switch, answer.spans, is_unread, answer
+    )
 
 
 def _count(reading: TraceReading, node: Node, error: Exception) -> None:

@@ -34,6 +34,7 @@ _OF_THE_ANSWER = (
     "duration_s",
     "turns",
     "memory_stats",
+    "steps",
     "response_id",
     "model",
     "finish_reason",

@@ -59,6 +59,7 @@ _JSON_CELLS = {
     "tool_calls",
     "usage",
     "memory_stats",
+    "steps",
     "conversation",
 }
 """Fields that are lists or mappings: their cells are JSON."""

@@ -175,7 +175,7 @@ def answers_of(
         )
         yield RecordedAnswer(
             key=f"{reference.trace_id}-{reference.span_id}",
-            input=copy_with(mapped.input, {**place, "agent": agent}),
+            input=copy_with(mapped.input, {**place, "agent": agent, "steps": mapped.steps()}),
             span=reference,
             began_ns=span.start_ns,
             ended_ns=max(span.start_ns, span.end_ns),

@@ -64,6 +64,7 @@ _OLD_INPUTS: Final = ("gen_ai.prompt",)
 _OLD_OUTPUTS: Final = ("gen_ai.completion",)
 """Before v1.28: text, messages, or a provider's request and response."""
 _DOCUMENTS: Final = ("gen_ai.retrieval.documents", "gen_ai.memory.records")
+_QUERY: Final = "gen_ai.retrieval.query.text"
 _TOOL_ARGUMENTS: Final = ("gen_ai.tool.call.arguments", "gcp.vertex.agent.tool_call_args")
 _TOOL_RESULTS: Final = ("gen_ai.tool.call.result", "gcp.vertex.agent.tool_response")
 """The conventions' attributes, and those of Google's Agent Development Kit."""
@@ -120,6 +121,7 @@ class GenAi(SpanMapper):
             turns_of_messages(_messages(span, _INPUTS), "user")
             or _turns_of_events(span, choices=False)
             or prompt_turns(structured(_messages(span, _OLD_INPUTS)))
+            or prompt_turns(span.attributes.get(_QUERY))
         )
         instructions = _messages(span, ("gen_ai.system_instructions",))
         if instructions and not (turns and turns[0].role == "system"):
