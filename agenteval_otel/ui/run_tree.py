@@ -1,22 +1,27 @@
-"""The run of an answer as a tree: its turns, what was retrieved, the model, and the tools in order.
+"""The run of an answer as a tree: its turns, model calls, tools, retrieval and agents in order.
 
-The tree has what is stored and no more. How long a part took is known for some, and when it began for
-none.
+The tree has what is stored and no more. Answers that were read from spans have each step with its
+times. Of others the model calls are one step, and only some tools have a duration.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, ToolCall
-from agenteval_otel.models.inputs import Message, Usage
+from agenteval_otel.models.inputs import Message, RunStep, Usage
 from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.ui.text import MAX_SHOWN, Shown, brief, duration_text, shown
 
 _MOST_STEPS: Final = 100  # of one step
+_MOST_STORED: Final = 500  # of a run; a dataset may have more
+_DEEPEST: Final = 8
+_RUN: Final = -1  # in place of a step's index
+_LEAST_WIDTH: Final = 0.8  # percent
+_LONGEST_S: Final = 1e12
 _MOST_MESSAGES: Final = 50
 _MOST_CHARACTERS: Final = 200_000  # of all texts of a run
 _LEAST_SHOWN: Final = 200
@@ -32,14 +37,22 @@ class RunPart(NamedTuple):
     text: Shown
 
 
+class Bar(NamedTuple):
+    """Holds where a step lies in the run's time, in percent of it."""
+
+    start: float
+    width: float
+
+
 class Step(NamedTuple):
     """A step of a run.
 
     Attributes:
-        kind: What it is: ``agent``, ``turn``, ``context``, ``model`` or ``tool``.
+        kind: What it is: ``agent``, ``turn``, ``context``, ``model``, ``retrieval`` or ``tool``.
         words: The beginning of what went in.
-        facts: What is known of it: how long it took, tokens.
-        share: How much of the run's time it took, in percent. None if that is not known.
+        facts: What is known of it: when it began, how long it took, tokens.
+        bar: Its part of the run's time. None if neither its beginning nor its duration is known.
+        began: It is known when it began. Otherwise its bar begins at the left.
         error: Why it failed. Empty if it did not.
         left_out: How many steps within are not shown.
     """
@@ -48,7 +61,8 @@ class Step(NamedTuple):
     name: str
     words: str = ""
     facts: Sequence[str] = ()
-    share: float | None = None
+    bar: Bar | None = None
+    began: bool = False
     error: str = ""
     parts: Sequence[RunPart] = ()
     steps: Sequence[Step] = ()
@@ -56,8 +70,13 @@ class Step(NamedTuple):
 
     @property
     def has_times(self) -> bool:
-        """Tell whether one of the steps within has a share of the run's time."""
-        return any(step.share is not None or step.has_times for step in self.steps)
+        """Tell whether one of the steps within has a part of the run's time."""
+        return any(step.bar is not None or step.has_times for step in self.steps)
+
+    @property
+    def has_beginnings(self) -> bool:
+        """Tell whether it is known of one of the steps within when it began."""
+        return any(step.began or step.has_beginnings for step in self.steps)
 
 
 class EarlierMessage(NamedTuple):
@@ -73,19 +92,19 @@ def run_of(evaluation: AggregatedEvaluationResult) -> Step | None:
     snapshot = evaluation.input_snapshot
     if snapshot is None:
         return None
-    total_s = _seconds(snapshot.duration_s)
     texts = _Texts()
     if snapshot.conversation:
-        inner = _first(_turns(snapshot.conversation, total_s, texts))
+        axis = _Axis(_seconds(snapshot.duration_s))
+        inner = list(islice(_turns(snapshot.conversation, axis, texts), _MOST_STEPS))
         left_out = len(snapshot.conversation) - len(inner)
     else:
-        inner = _first(_steps(snapshot, evaluation.model, total_s, texts))
-        left_out = _left_out(snapshot.tool_calls)
+        axis = _Axis(_length_of(snapshot))
+        inner, left_out = _inner(snapshot, evaluation.model, axis, texts)
     name = snapshot.agent or evaluation.agent or "agent"
     return Step(
         "agent",
         brief(name, _NAME),
-        facts=_facts_of_run(snapshot, total_s),
+        facts=_facts_of_run(snapshot, _seconds(snapshot.duration_s)),
         error=brief(snapshot.error_type or "", _NAME),
         steps=inner,
         left_out=left_out,
@@ -104,41 +123,183 @@ def messages_of(evaluation: AggregatedEvaluationResult) -> list[EarlierMessage]:
 
 def _message(message: Message, texts: _Texts) -> EarlierMessage:
     calls = (message.tool_calls or [])[:_MOST_STEPS]
-    steps = [_tool(call, None, texts) for call in calls]
+    steps = [_tool(call, _Axis(None), texts) for call in calls]
     return EarlierMessage(brief(message.role, _NAME), texts.shown(message.content), steps)
 
 
-def _turns(
-    turns: Iterable[EvaluationInput], total_s: float | None, texts: _Texts
-) -> Iterator[Step]:
+class _Axis:
+    """Places steps on the time axis of a run."""
+
+    def __init__(self, total_s: float | None, zero_s: float = 0.0) -> None:
+        self._total_s = total_s
+        self._zero_s = zero_s
+
+    def from_second(self, zero_s: float) -> _Axis:
+        """Return the same axis for steps whose times count from this second on."""
+        return _Axis(self._total_s, zero_s)
+
+    def bar(self, began_s: float | None, duration_s: float | None) -> Bar | None:
+        """Return the bar of a step. It never leaves the axis, whatever its clock says."""
+        if not self._total_s or (began_s is None and duration_s is None):
+            return None
+        start = 0.0 if began_s is None else 100 * (self._zero_s + began_s) / self._total_s
+        start = min(max(start, 0.0), 100 - _LEAST_WIDTH)
+        width = 100 * (duration_s or 0.0) / self._total_s
+        return Bar(start, min(max(width, _LEAST_WIDTH), 100 - start))
+
+
+def _length_of(value: EvaluationInput) -> float | None:
+    """Return the seconds of the time axis: a step may end after its agent, as a stream's does."""
+    ends_s = []
+    for step in (value.steps or [])[:_MOST_STORED]:
+        began_s = _finite(step.began_s)
+        if began_s is not None:
+            ends_s.append(began_s + (_seconds(step.duration_s) or 0.0))
+    return max([_seconds(value.duration_s) or 0.0, *ends_s]) or None
+
+
+def _turns(turns: Iterable[EvaluationInput], axis: _Axis, texts: _Texts) -> Iterator[Step]:
+    before_s = 0.0  # when turns follow each other at once
     for turn in turns:
         duration_s = _seconds(turn.duration_s)
-        steps = _first(_steps(turn, turn.model, total_s, texts))
+        steps, left_out = _inner(turn, turn.model, axis.from_second(before_s), texts)
         parts = []
         if turn.prompt:
             parts.append(RunPart("Prompt", texts.shown(turn.prompt)))
         if turn.response_text or turn.response:
             parts.append(RunPart("Answer", texts.shown(turn.response_text or turn.response)))
-        words = brief(turn.prompt or "", _WORDS)
-        facts = _facts_of_run(turn, duration_s)
-        share = _share(duration_s, total_s)
-        error = brief(turn.error_type or "", _NAME)
-        left_out = _left_out(turn.tool_calls)
-        yield Step("turn", "", words, facts, share, error, parts, steps, left_out)
+        yield Step(
+            "turn",
+            "",
+            brief(turn.prompt or "", _WORDS),
+            _facts_of_run(turn, duration_s),
+            None if duration_s is None else axis.bar(before_s, duration_s),
+            error=brief(turn.error_type or "", _NAME),
+            parts=parts,
+            steps=steps,
+            left_out=left_out,
+        )
+        before_s += duration_s or 0.0
 
 
-def _steps(
-    value: EvaluationInput, model: str | None, total_s: float | None, texts: _Texts
-) -> Iterator[Step]:
-    """Yield what was retrieved, the model, and the tool calls in their order."""
+def _inner(
+    value: EvaluationInput, model: str | None, axis: _Axis, texts: _Texts
+) -> tuple[list[Step], int]:
+    """Return the steps of one answer, and how many more there are."""
+    calls = value.tool_calls or []
+    if value.steps:
+        tree = _Tree(value, axis, texts)
+        steps, left_out = tree.below(_RUN)
+        if not tree.has_all_documents and value.context:
+            steps.insert(0, _context(value.context, texts))
+        calls = tree.other_calls()
+    else:
+        steps = list(_untimed(value, model, texts))
+        left_out = 0
+    steps += [_tool(call, axis, texts) for call in calls[:_MOST_STEPS]]
+    return steps, left_out + max(0, len(calls) - _MOST_STEPS)
+
+
+def _untimed(value: EvaluationInput, model: str | None, texts: _Texts) -> Iterator[Step]:
+    """Yield what was retrieved and the model calls as one step each."""
     if value.context:
         yield _context(value.context, texts)
     name = value.model or model
     facts = _facts_of_model(value)
     if name or facts:
         yield Step("model", brief(name or "", _NAME), facts=facts)
-    for call in (value.tool_calls or [])[:_MOST_STEPS]:
-        yield _tool(call, total_s, texts)
+
+
+class _Tree:
+    """Shows stored steps, each below the step around it.
+
+    Attributes:
+        has_all_documents: The steps of retrieval found exactly the documents of the context.
+    """
+
+    def __init__(self, value: EvaluationInput, axis: _Axis, texts: _Texts) -> None:
+        self._steps = (value.steps or [])[:_MOST_STORED]
+        self._calls = value.tool_calls or []
+        self._axis = axis
+        self._texts = texts
+        self._below = _numbers_below(self._steps)
+        self._documents = _documents_of(self._steps, value.context)
+        self.has_all_documents = bool(self._documents)
+
+    def below(self, number: int) -> tuple[list[Step], int]:
+        """Return the steps below a step, and how many more there are."""
+        numbers = self._below.get(number, [])
+        steps = [self._shown(below) for below in numbers[:_MOST_STEPS]]
+        return steps, len(numbers) - len(steps)
+
+    def other_calls(self) -> list[ToolCall]:
+        """Return the tool calls that no step ran."""
+        ran = {step.tool_call for step in self._steps if step.kind == "tool"}
+        return [call for number, call in enumerate(self._calls) if number not in ran]
+
+    def _shown(self, number: int) -> Step:
+        step = self._steps[number]
+        began_s = _finite(step.began_s)
+        duration_s = _seconds(step.duration_s)
+        call = self._call_of(step)
+        words, parts = _texts_of_call(call, self._texts)
+        if step.query:
+            words = brief(step.query, _WORDS)
+            parts.append(RunPart("Query", self._texts.shown(step.query)))
+        for place, document in enumerate(self._documents.get(number, ())[:_MOST_STEPS], 1):
+            parts.append(RunPart(f"Document {place}", self._texts.shown(document)))
+        error = self._texts.shown(call.error).text if call is not None else ""
+        steps, left_out = self.below(number)
+        return Step(
+            step.kind,
+            brief(step.name or "", _NAME),
+            words,
+            [*_facts_of_times(began_s, duration_s), *_facts_of_step(step)],
+            self._axis.bar(began_s, duration_s),
+            began_s is not None,
+            error or brief(step.error_type or "", _NAME),
+            parts,
+            steps,
+            left_out,
+        )
+
+    def _call_of(self, step: RunStep) -> ToolCall | None:
+        number = step.tool_call
+        if step.kind != "tool" or number is None or not 0 <= number < len(self._calls):
+            return None
+        return self._calls[number]
+
+
+def _numbers_below(steps: Sequence[RunStep]) -> dict[int, list[int]]:
+    """Return the numbers of the steps right below each step. Those too deep stand a level higher."""
+    below: dict[int, list[int]] = {}
+    levels = {_RUN: 0}
+    parents: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        parent = step.parent
+        if parent is None or not 0 <= parent < number:  # a file may say anything
+            parent = _RUN
+        if levels[parent] == _DEEPEST:
+            parent = parents[parent]
+        parents[number] = parent
+        levels[number] = levels[parent] + 1
+        below.setdefault(parent, []).append(number)
+    return below
+
+
+def _documents_of(
+    steps: Sequence[RunStep], context: Mapping[str, Any] | None
+) -> dict[int, list[Any]]:
+    """Return the documents of each retrieval. Empty if the context has others."""
+    documents = (context or {}).get(_DOCUMENTS)
+    retrievals = [number for number, step in enumerate(steps) if step.kind == "retrieval"]
+    counts = [max(0, steps[number].documents or 0) for number in retrievals]
+    if not isinstance(documents, list) or sum(counts) != len(documents):
+        return {}
+    rest = iter(documents)
+    return {
+        number: list(islice(rest, count)) for number, count in zip(retrievals, counts, strict=True)
+    }
 
 
 def _context(context: dict[str, Any], texts: _Texts) -> Step:
@@ -154,18 +315,45 @@ def _context(context: dict[str, Any], texts: _Texts) -> Step:
     return Step("context", name, parts=parts, left_out=left_out)
 
 
-def _tool(call: ToolCall, total_s: float | None, texts: _Texts) -> Step:
+def _tool(call: ToolCall, axis: _Axis, texts: _Texts) -> Step:
     duration_s = _seconds(call.duration_s)
-    parts = []
-    if call.arguments is not None:
-        parts.append(RunPart("Arguments", texts.shown(call.arguments)))
-    if call.result is not None:
-        parts.append(RunPart("Result", texts.shown(call.result)))
-    words = brief(parts[0].text.text, _WORDS) if call.arguments is not None else ""
-    facts = [] if duration_s is None else [duration_text(duration_s)]
-    share = _share(duration_s, total_s)
+    words, parts = _texts_of_call(call, texts)
+    facts = list(_facts_of_times(None, duration_s))
     error = texts.shown(call.error).text
-    return Step("tool", brief(call.name, _NAME), words, facts, share, error, parts)
+    name = brief(call.name, _NAME)
+    return Step("tool", name, words, facts, axis.bar(None, duration_s), error=error, parts=parts)
+
+
+def _texts_of_call(call: ToolCall | None, texts: _Texts) -> tuple[str, list[RunPart]]:
+    """Return the beginning of a call's arguments, and its texts."""
+    parts: list[RunPart] = []
+    words = ""
+    if call is not None and call.arguments is not None:
+        parts.append(RunPart("Arguments", texts.shown(call.arguments)))
+        words = brief(parts[0].text.text, _WORDS)
+    if call is not None and call.result is not None:
+        parts.append(RunPart("Result", texts.shown(call.result)))
+    return words, parts
+
+
+def _facts_of_times(began_s: float | None, duration_s: float | None) -> Iterator[str]:
+    if began_s is not None and began_s < 0:
+        yield f"{duration_text(-began_s)} before the run"
+    elif began_s is not None:
+        yield f"at {duration_text(began_s)}"
+    if duration_s is not None:
+        yield duration_text(duration_s)
+
+
+def _facts_of_step(step: RunStep) -> list[str]:
+    facts = list(_tokens(step.usage))
+    if step.cost is not None and math.isfinite(step.cost):
+        facts.append(f"{step.cost:,.4f} USD")
+    if step.finish_reason:
+        facts.append(f"ended with {brief(step.finish_reason, _NAME)}")
+    if step.documents is not None:
+        facts.append(count_of(step.documents, "document"))
+    return facts
 
 
 def _facts_of_run(value: EvaluationInput, duration_s: float | None) -> list[str]:
@@ -176,6 +364,8 @@ def _facts_of_run(value: EvaluationInput, duration_s: float | None) -> list[str]
         facts.append(f"{value.cost:,.4f} USD")
     if value.stream_end is not None:
         facts.append(f"stream {value.stream_end}")
+    if value.steps:
+        facts += _facts_of_model(value)
     return facts
 
 
@@ -211,21 +401,11 @@ class _Texts:
         return text
 
 
-def _first(steps: Iterator[Step]) -> list[Step]:
-    """Return the steps that a page shows of one step."""
-    return list(islice(steps, _MOST_STEPS + 2))  # the context and the model besides
-
-
-def _left_out(calls: Sequence[object] | None) -> int:
-    return max(0, len(calls or ()) - _MOST_STEPS)
-
-
 def _seconds(value: float | None) -> float | None:
     """Return a duration that can be shown."""
-    return value if value is not None and math.isfinite(value) and value >= 0 else None
+    seconds = _finite(value)
+    return seconds if seconds is not None and seconds >= 0 else None
 
 
-def _share(part_s: float | None, total_s: float | None) -> float | None:
-    if part_s is None or not total_s:
-        return None
-    return min(100.0, 100 * part_s / total_s)
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and abs(value) <= _LONGEST_S else None  # NaN is None too

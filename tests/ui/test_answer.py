@@ -77,9 +77,9 @@ def test_the_run_is_a_tree_in_order(open_pages: Open) -> None:
         "context 1 document",
         "Refunds take three days.",
         "model claude-sonnet 3 calls · 2,412 tokens in, 1,800 from the cache · 1 token out · ended with end_turn",
-        'tool lookup_order { "id": 7 } 1.0 s',
+        'tool lookup_order { "id": 7 } · 1.0 s',
         "Result",
-        "tool pay failed all 9.0 s",
+        "tool pay failed all · 9.0 s",
         "TimeoutError: the bank is slow",
         "tool mail",
         "2 messages before the answer",
@@ -87,8 +87,9 @@ def test_the_run_is_a_tree_in_order(open_pages: Open) -> None:
     ]
     places = [words.index(text) for text in order]
     assert places == sorted(places)
-    widths = re.findall(r'<rect class="range" width="([\d.]+)" height="4"/>', page)
-    assert widths == ["25.0", "100.0"], "never beyond the whole run, and none without a time"
+    bars = re.findall(r'<rect class="range( failed)?" x="([\d.]+)" width="([\d.]+)"', page)
+    assert bars == [("", "0.0", "25.0"), (" failed", "0.0", "100.0")], "never beyond the whole run"
+    assert "when each began is not stored" in words
 
 
 def test_without_times_there_are_no_bars(open_pages: Open) -> None:
@@ -108,7 +109,7 @@ def test_a_conversation_that_is_scored_whole_has_its_turns_in_the_tree() -> None
     run = run_of(answer(score(), input_snapshot=EvaluationInput(conversation=turns)))
     assert run is not None
     assert [step.kind for step in run.steps] == ["turn", "turn"]
-    assert [step.share for step in run.steps] == [25.0, 75.0]
+    assert [step.bar for step in run.steps] == [(0.0, 25.0), (25.0, 75.0)]
     assert [step.name for step in run.steps[0].steps] == ["a"]
     assert run.steps[1].error == "ValueError"
 
