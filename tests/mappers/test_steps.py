@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agenteval_otel.capture.spans.base import MAPPERS
 from agenteval_otel.capture.spans.steps import MAX_STEPS
 from agenteval_otel.mappers import ReadSpan, read_trace
 from agenteval_otel.models.inputs import RunStep
@@ -167,6 +168,26 @@ def test_a_run_without_steps_has_none() -> None:
     output = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": "a"}]}])
     [mapped] = read_trace([agent(1, gen_ai__output__messages=output)]).answers
     assert mapped.steps() is None
+
+
+def test_a_dialect_that_raises_costs_the_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer was read without the tools of agents below it, and stays."""
+    spans = [timed(agent(1), 0, 9), timed(tool(2, 1), 1, 5), timed(agent(3, 2, "bank"), 2, 4)]
+    spans += [timed(tool(4, 3), 2, 3), timed(retrieval(5, 3, ["a"]), 3, 4), timed(chat(6, 1), 6, 7)]
+    [mapped] = read_trace(spans).answers
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("a secret")
+
+    for name in ("tool_call", "before"):
+        monkeypatch.setattr(MAPPERS["gen_ai"], name, broken)
+    assert shape_of(mapped.steps() or []) == [
+        ("tool", "search", None),
+        ("agent", "bank", 0),
+        ("tool", "span 4", 1),
+        ("retrieval", "span 5", 1),
+        ("model", None, None),
+    ]
 
 
 def test_long_and_hostile_runs_are_bounded() -> None:

@@ -115,8 +115,8 @@ def _times(node: Node, answer_started_ns: int) -> dict[str, Any]:
 
 def _facts(node: Node, runs: Mapping[int, _ToolRun]) -> dict[str, Any]:
     """Return what the step's span says, apart from its times."""
-    facts = node.facts
     if node.role == "model":
+        facts = node.facts
         return {
             "name": short(facts.get("model")),
             "finish_reason": word_of(facts.get("finish_reason")),
@@ -127,9 +127,9 @@ def _facts(node: Node, runs: Mapping[int, _ToolRun]) -> dict[str, Any]:
         run = runs.get(id(node)) or _ToolRun(_name_of_tool(node), None)
         return {"name": clean(run.name, 256), "tool_call": run.number}
     if node.role == "retrieval":
-        documents = node.documents
-        return {"name": short(node.span.name), "query": _query_of(node), "documents": documents}
-    return {"name": short(facts.get("agent"))}
+        query = _query_of(node)
+        return {"name": short(node.span.name), "query": query, "documents": node.documents}
+    return {"name": short(node.facts.get("agent"))}
 
 
 def _name_of_tool(node: Node) -> str:
