@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import json
 import os
 import re
@@ -195,6 +196,15 @@ def test_errors_have_exit_codes(
     cli("demo", code=code)
     assert cli.err.endswith(message)
     assert ("Traceback" in cli.err) is isinstance(error, KeyError)
+
+
+def test_the_collector_of_a_program_that_calls_it_stays_as_it_was(cli: CommandLine) -> None:
+    """What the program had frozen stays frozen, and its thresholds come back."""
+    gc.freeze()
+    frozen, thresholds = gc.get_freeze_count(), gc.get_threshold()
+    cli("init settings.yaml")
+    assert gc.get_freeze_count() >= frozen
+    assert gc.get_threshold() == thresholds
 
 
 @pytest.mark.parametrize("command", ["--help", "completion bash", "evaluate a.jsonl"])
