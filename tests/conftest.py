@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -127,6 +128,14 @@ def watched(pipeline: Pipeline) -> Callable[..., Any]:
         return decorator if function is None else decorator(function)
 
     return decorate
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _collected_in_parts() -> Iterator[None]:
+    """Collecting garbage looks at what the tests of a file made, and not at all that was imported."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
