@@ -21,6 +21,7 @@ from tests.docs.generator import load_script
 from tests.promises.test_b14_pages import HOSTILE, everywhere
 from tests.ui.served import served
 from tests.ui.stored import answer, columns_of, score, store, traffic, write_run
+from tests.ui.traced import store_traced
 
 pytestmark = [pytest.mark.backend, pytest.mark.slow]
 
@@ -319,6 +320,40 @@ def test_fifty_answers_are_labelled_with_keys(serve: Serve, visit: Any, tmp_path
     assert len({label.evaluation_id for label in labels}) == len(labels) == 50
     assert sum(label.passed is False for label in labels) == 10
     assert all(label.others for label in labels)
+
+
+def test_a_run_of_spans_is_a_tree_on_one_axis(
+    serve: Serve, visit: Any, axe: str, tmp_path: Path
+) -> None:
+    """Bars of all levels begin where their steps did, in both themes, on a wide and a small screen."""
+    store_traced(tmp_path / "a.db")
+    address = serve(tmp_path / "a.db")
+    for width, scheme in ((1440, "light"), (390, "dark")):
+        page = visit(address, width, scheme, bypass_csp=True)
+        page.goto(f"{address.split('/?')[0]}/answers")
+        page.locator("th a").first.click()
+        page.wait_for_url("**/answer/*")
+        assert page.locator(".step-name").all_inner_texts() == [
+            "support", "retrieval", "claude-sonnet", "lookup_order", "ask_bank", "bank", "small-1",
+            "read_ledger", "claude-sonnet",
+        ]  # fmt: skip
+        axes = [axis.bounding_box() for axis in page.locator(".run .time").all()]
+        bars = [bar.bounding_box() for bar in page.locator(".run .range").all()]
+        assert len({(round(axis["x"]), round(axis["width"])) for axis in axes}) == 1
+        began = [(bar["x"] - axes[0]["x"]) / axes[0]["width"] * 8 for bar in bars]
+        assert began == pytest.approx([0.1, 0.7, 2.3, 2.9, 3.0, 3.1, 4.1, 6.3], abs=0.1)
+        lines = [line.bounding_box() for line in page.locator(".run .facts").all()[1:]]
+        for line, axis in zip(lines, axes, strict=True):
+            beside = line["x"] + line["width"] <= axis["x"]
+            assert beside or line["y"] + line["height"] <= axis["y"] + 1, "no text under a bar"
+        bank = page.locator("li:has(> .step)", has_text="bank").first.bounding_box()
+        ask = page.locator("summary", has_text="ask_bank").bounding_box()
+        assert bank["x"] > ask["x"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator("summary", has_text="lookup_order").click()
+        assert page.locator("details[open] .parts", has_text="Arguments").count() == 1
+        page.evaluate(axe)
+        assert page.evaluate(_RUN_AXE) == []
 
 
 def test_an_answer_is_read_and_marked_with_keys(
