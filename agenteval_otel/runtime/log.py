@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 import random
 import re
+import sys
 import threading
 import time
+import tomllib  # at once: a forked child cannot complete an import that its parent was within
 from collections.abc import Mapping, MutableMapping, Sequence
+from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
@@ -61,10 +65,9 @@ class LogLine(NamedTuple):
     remedies: Sequence[str]
 
 
+@cache
 def log_lines() -> dict[str, LogLine]:
     """Read what every event's line says, by the event's name."""
-    import tomllib  # most commands write no line
-
     text = files(__package__).joinpath("log_lines.toml").read_text(encoding="utf-8")
     return {event: LogLine(**entry) for event, entry in tomllib.loads(text).items()}
 
@@ -111,7 +114,7 @@ def _rendered(lines: Mapping[str, LogLine], event: str, facts: Mapping[str, Any]
 
 
 class _Plain:
-    """Writes lines without structlog."""
+    """Writes the same lines as structlog's logger, without it."""
 
     def __init__(self, lines: Mapping[str, LogLine]) -> None:
         self._lines = lines
@@ -154,7 +157,7 @@ class _Log:
                 return
             if left_out:
                 facts["left_out"] = left_out
-            getattr(self.load(), level)(event, **facts)
+            getattr(self._chosen(), level)(event, **facts)
         except Exception:  # of a handler or a processor of the host's: a log line breaks nothing
             return
 
@@ -172,36 +175,47 @@ class _Log:
                 key = _OTHERS  # they share one line a minute
         return causes.setdefault(key, _Cause())
 
-    def load(self) -> Any:
-        """Import structlog and read the sentences, which takes up to a tenth of a second.
-
-        If that fails, return a logger that works without structlog.
-
-        structlog imports rich if that is installed, and rich draws from `random`: the application's
-        state is restored.
-        """
+    def _chosen(self) -> Any:
+        """Return structlog's logger. While it cannot be imported, return one that does without."""
         if self._logger is None:
-            state = random.getstate()
             lines: Mapping[str, LogLine] = {}
             try:
                 lines = log_lines()
-                import structlog
+                self._logger = _structured(lines)
             except Exception:  # as in a process that has lost the right to read it
                 return _Plain(lines)
-            finally:
-                random.setstate(state)
-
-            def render(logger: object, method: str, facts: MutableMapping[str, Any]) -> str:
-                return _rendered(lines, facts.pop("event"), facts)
-
-            self._logger = structlog.wrap_logger(
-                logging.getLogger(_NAME),
-                processors=(render,),
-                wrapper_class=structlog.stdlib.BoundLogger,
-                context_class=dict,
-                cache_logger_on_first_use=False,
-            )
+            if self._logger is None:
+                return _Plain(lines)
         return self._logger
+
+
+def _structured(lines: Mapping[str, LogLine]) -> Any:
+    """Return structlog's logger, or None if structlog is not imported and other threads run.
+
+    The import takes a tenth of a second and brings rich, which draws from `random`. Meanwhile
+    another thread could draw before the application's state is restored, or fork a child, which
+    would wait for the import forever.
+    """
+    structlog: Any = sys.modules.get("structlog")
+    if not hasattr(structlog, "wrap_logger"):  # also while another thread imports it
+        if threading.active_count() > 1:
+            return None
+        state = random.getstate()
+        try:
+            structlog = import_module("structlog")
+        finally:
+            random.setstate(state)
+
+    def render(logger: object, method: str, facts: MutableMapping[str, Any]) -> str:
+        return _rendered(lines, facts.pop("event"), facts)
+
+    return structlog.wrap_logger(
+        logging.getLogger(_NAME),
+        processors=(render,),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        context_class=dict,
+        cache_logger_on_first_use=False,
+    )
 
 
 log = _Log()

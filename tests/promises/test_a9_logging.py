@@ -299,7 +299,6 @@ FORKED = """
     import agenteval_otel.config
     from agenteval_otel.runtime.log import log
     logging.basicConfig(level=logging.WARNING, stream=sys.stdout, format="line %(message)s")
-    log.load()  # as the first pipeline does
     over, ended, children = time.monotonic() + float(sys.argv[1]), threading.Event(), 0
     def warn():
         number = 0

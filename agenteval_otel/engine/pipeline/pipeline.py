@@ -134,7 +134,6 @@ class Pipeline:
         user_id: Callable[[str], str] = hashed,
         capabilities: Sequence[MakeCapability] = (),
     ) -> None:
-        log.load()
         self.handlers = handlers
         self.provisional = False
         self.accounting = accounting or Accounting()
