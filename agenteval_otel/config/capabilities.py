@@ -6,7 +6,6 @@ from agenteval_otel.capture.assembly.conversations import ConversationSettings
 from agenteval_otel.config.settings import Settings
 from agenteval_otel.engine.capabilities.conversations import Conversations
 from agenteval_otel.engine.capabilities.judge_health import JudgeHealth, JudgeHealthSettings
-from agenteval_otel.engine.capabilities.late_truth import PendingAnswers
 from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.capability import MakeCapability
 from agenteval_otel.engine.objectives import BreachSettings, Callback
@@ -46,6 +45,9 @@ def capabilities_of(
     }
     is_awaited = settings.ground_truth_window_s or any(windows.values())
     if is_awaited and events is None:  # else the sidecar waits
+        # with the index of questions, which few hosts need
+        from agenteval_otel.engine.capabilities.late_truth import PendingAnswers
+
         makers.append(PendingAnswers.made_by(settings.ground_truth_window_s, windows))
     if own.notify:
         # with the queues of messages, which few hosts need

@@ -14,7 +14,7 @@ from pydantic.alias_generators import to_camel
 
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.evaluators import Evaluator, RuleCheck
+from agenteval_otel.evaluators import Evaluator
 from agenteval_otel.evaluators.compat.javascript import python_pattern
 from agenteval_otel.evaluators.func import as_evaluator
 from agenteval_otel.models.inputs import ROOTS
@@ -279,6 +279,8 @@ def _flat(rule: object) -> Any:
     common = {"criterion": _field(rule, "criterion_name"), "source_text_field": source}
     common = {name: value for name, value in common.items() if value}
     kind = config["type"] if isinstance(config.get("type"), str) else ""
+    from agenteval_otel.evaluators import RuleCheck  # loads the checks, which few processes need
+
     if kind in RuleCheck.registry and kind not in _RULE_FIELDS:
         # Not a check of AgentDock's: strict.
         settings = {
@@ -297,6 +299,8 @@ def _flat(rule: object) -> Any:
 
 def _checked(common: dict[str, Any], check: dict[str, Any]) -> dict[str, Any]:
     """Return the rule, or a rule that fails in every evaluation if the check is wrong."""
+    from agenteval_otel.evaluators import RuleCheck
+
     try:
         check = _translated(check)
         resolve(RuleCheck, {**common, **check, "criterion": "any"})

@@ -6,7 +6,6 @@ The time hardly grows with the number of rows.
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
@@ -17,7 +16,7 @@ from typing import Literal, NamedTuple
 
 from agenteval_otel.evaluators.ground_truth.base import GroundTruth
 from agenteval_otel.models.inputs import is_blank
-from agenteval_otel.runtime.text import composed
+from agenteval_otel.runtime.text import composed, lazily
 
 _MAX_PARTIAL_CHARACTERS = 16_384  # a longer prompt finds only the same question
 # rows, or stretches of the prompt, that a partial match looks at: about a millisecond
@@ -29,8 +28,8 @@ _SPACELESS = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff"
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-_ASCII_WORD = re.compile(r"[a-z0-9]+")
-_WORD = re.compile(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
+_ASCII_WORD = lazily(r"[a-z0-9]+")
+_WORD = lazily(f"[{_SPACELESS}]|[^\\W_{_SPACELESS}]+")
 
 
 class TableRow(NamedTuple):
