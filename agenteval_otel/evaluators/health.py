@@ -12,6 +12,7 @@ from typing import ClassVar
 from agenteval_otel.evaluators.base import CriterionEvaluator, Execution
 from agenteval_otel.evaluators.refusal import outcome_of
 from agenteval_otel.models import EvaluationInput, Score
+from agenteval_otel.runtime.text import lazily
 
 _REASONING = {
     "handler_error": "the handler raised instead of answering",
@@ -66,27 +67,25 @@ _INVISIBLE = (
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164"
     "\ufe00-\ufe0f\ufeff\uffa0"
 )
-_VISIBLE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f{_INVISIBLE}]")
-_FENCE = re.compile(r"^[ \t]*```", re.MULTILINE)
-_BROKEN_OFF = re.compile(
+_VISIBLE = lazily(rf"[^\s\x00-\x1f\x7f-\x9f{_INVISIBLE}]")
+_FENCE = lazily(r"^[ \t]*```", re.MULTILINE)
+_BROKEN_OFF = lazily(
     r"(?:[,(\[{:]|[ \n](?:a|an|and|because|but|by|for|from|of|or|that|the|their|to|with|your))$"
 )
 # A label without its value, bold text without its end, an item's mark alone.
-_OPEN = re.compile(r":(?:\*\*)?$|\s\*\*[A-Z][^*\n`()]*$|\n\s*[-*+\u2022](?:\s*\*\*)?$")
+_OPEN = lazily(r":(?:\*\*)?$|\s\*\*[A-Z][^*\n`()]*$|\n\s*[-*+\u2022](?:\s*\*\*)?$")
 # Tables, headings, code, addresses; what `key: value` says; a list in one line.
-_NO_PROSE = re.compile(
-    r"\||^\s*#|^(?:\t| {4})|[=;{}<>]|(?:://|www\.|[@/\\])\S*$|:\s+\S+(?:\s\S+)?$"
-)
-_ITEM = re.compile(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,3}|[a-zA-Z])[.)])\s+")
-_BARE_NUMBER = re.compile(r"\s*\d{1,2}")
-_SENTENCE_END = re.compile(r"(?<=[a-z)\]\"'\d][.!?]) +(?=[\"'(\[*]*[A-Z])")
-_CLOSING = re.compile(
+_NO_PROSE = lazily(r"\||^\s*#|^(?:\t| {4})|[=;{}<>]|(?:://|www\.|[@/\\])\S*$|:\s+\S+(?:\s\S+)?$")
+_ITEM = lazily(r"\s*(?:[-*+\u2022]|\(?(?:\d{1,3}|[a-zA-Z])[.)])\s+")
+_BARE_NUMBER = lazily(r"\s*\d{1,2}")
+_SENTENCE_END = lazily(r"(?<=[a-z)\]\"'\d][.!?]) +(?=[\"'(\[*]*[A-Z])")
+_CLOSING = lazily(
     r"(?i)(?:best|kind|warm|many|with|yours|sincerely|thank|cheers|regards|love|take care|greetings)\b"
 )
 _SHORT_ITEM = 12
 _ENOUGH_WORDS = 5
 
-_ERROR_START = re.compile(
+_ERROR_START = lazily(
     r"Traceback \(most recent call last\)"
     r"|Exception in thread \"|panic: |Fatal error: |Unhandled (?:exception|rejection)"
     r"|(?:[A-Za-z_][\w]*\.)*[A-Z]\w*(?:Error|Exception): \S"
@@ -94,17 +93,17 @@ _ERROR_START = re.compile(
     r"|Gateway Time-?out|Too Many Requests|[45]\d\d (?:[A-Z][a-z]+ ?){1,4}(?:[.\n]|$))"
     r"|(?:ERROR|Error|error)(?: code)?: ?\S"
 )
-_ERROR_SENTENCE = re.compile(
+_ERROR_SENTENCE = lazily(
     r"(?:(?:oops|sorry|apologies)[,!.]? )?(?:an? (?:internal |unexpected |unknown |server )*error (?:has )?occurred"
     r"|something went wrong|request (?:failed|timed out)|(?:the )?server is (?:currently )?overloaded"
     r"|rate limit (?:reached|exceeded)|upstream (?:connect|request) )",
     re.IGNORECASE,
 )
 _SHORT = 400
-_ERROR_KEY = re.compile(
+_ERROR_KEY = lazily(
     r'\s*\{\s*"(?:error|errors|exception|error_message|errorMessage)"\s*:(?!\s*(?:null\b|false\b|""|\[\s*\]|\{\s*\}))'
 )
-_ERROR_PAGE = re.compile(
+_ERROR_PAGE = lazily(
     r"<(?:title|h1)[^>]{0,80}>\s*"
     r"(?:error\b|[45]\d\d\b|[^<]{0,80}(?:error|bad gateway|not found|unavailable|forbidden))",
     re.IGNORECASE,
