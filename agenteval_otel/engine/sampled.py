@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from opentelemetry.trace import get_tracer_provider
 
-from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.task import AnswerSampling, Task
-from agenteval_otel.models.scoring.probability import probability_of
+from agenteval_otel.models.scoring.probability import Sampled, probability_of
 from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
 from agenteval_otel.sampling.trace import (

@@ -15,14 +15,13 @@ from opentelemetry.util.types import AttributeValue
 
 from agenteval_otel.capture.assembly.conversations import Conversation
 from agenteval_otel.capture.calls import CapturedCall
-from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.run import RunOutcome
 from agenteval_otel.evaluators.base import Schedule
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.models.inputs import ResponseForm
 from agenteval_otel.models.results import Late
-from agenteval_otel.models.scoring.probability import SamplingDecision
+from agenteval_otel.models.scoring.probability import Sampled, SamplingDecision
 from agenteval_otel.sampling import AnswerFacts
 from agenteval_otel.sampling.trace import NOTHING_KNOWN, Upstream
 from agenteval_otel.semconv import SCOPE_RECEIVED, CaptureReason

@@ -19,11 +19,12 @@ from opentelemetry.semconv import attributes as stable
 from opentelemetry.semconv._incubating import attributes as incubating
 
 from agenteval_otel import Score, monitor, semconv
-from agenteval_otel.capture.spans.forwarded import Sampled, attributes_of
+from agenteval_otel.capture.spans.forwarded import attributes_of
 from agenteval_otel.errors import JudgeError
 from agenteval_otel.evaluators import Func, KeywordCoverage, LLMJudge, ResponseHealth
 from agenteval_otel.judges import Judge, JudgeRequest, JudgeUsage, Verdict
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.scoring.probability import Sampled
 from agenteval_otel.semconv import (
     INSTRUMENTS,
     METRIC_WEIGHT,

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from agenteval_otel import EvaluationInput
-from agenteval_otel.capture.spans.forwarded import ForwardedAnswer, Sampled, attributes_of
+from agenteval_otel.capture.spans.forwarded import ForwardedAnswer, attributes_of
 from agenteval_otel.capture.spans.span import event_of_log
 from agenteval_otel.models import MemoryStats, Message, ToolCall, Usage
 from agenteval_otel.models.inputs import RunStep
+from agenteval_otel.models.scoring.probability import Sampled
 from agenteval_otel.telemetry.forward import EventStream, SidecarAddress
 from agenteval_otel.telemetry.target import SendOutcome
 

@@ -18,13 +18,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import TracerProvider
 
 from agenteval_otel import configure, flush, monitor
-from agenteval_otel.capture.spans.forwarded import Sampled, attributes_of
+from agenteval_otel.capture.spans.forwarded import attributes_of
 from agenteval_otel.config import default_pipeline
 from agenteval_otel.config.sidecar import SidecarSettings
 from agenteval_otel.engine.objectives.crossings import ObjectiveCrossing
 from agenteval_otel.evaluators import ResponseHealth
 from agenteval_otel.instrumentation.asgi import AgentEvalMiddleware
 from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models.scoring.probability import Sampled
 from agenteval_otel.semconv import EVENT_ANSWER, METRIC_WEIGHT, SCOPE_NAME
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES

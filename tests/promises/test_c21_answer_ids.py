@@ -23,10 +23,11 @@ from agenteval_otel import (
 )
 from agenteval_otel.capture.assembly.traces import AssembledTrace
 from agenteval_otel.capture.calls import call_id_of_span
-from agenteval_otel.capture.spans.forwarded import ForwardedAnswer, Sampled, attributes_of
+from agenteval_otel.capture.spans.forwarded import ForwardedAnswer, attributes_of
 from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan
 from agenteval_otel.instrumentation.spans import SpanEvaluation
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput
+from agenteval_otel.models.scoring.probability import Sampled
 from agenteval_otel.storage import JsonFileStorageProvider, SqlStorageProvider
 from agenteval_otel.storage.scores import scores_of
 from agenteval_otel.testing import RecordedTelemetry

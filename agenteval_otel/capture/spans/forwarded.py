@@ -17,7 +17,7 @@ from agenteval_otel import semconv as names
 from agenteval_otel.capture.fields import short
 from agenteval_otel.capture.spans.span import ReadEvent
 from agenteval_otel.models import EvaluationInput, Message, ToolCall, Usage
-from agenteval_otel.models.scoring.probability import known
+from agenteval_otel.models.scoring.probability import Sampled, known
 
 Attributes = dict[str, "str | int | list[str]"]
 
@@ -46,27 +46,6 @@ _OWN: Final = "agenteval"
 _LARGEST: Final = 1 << 63
 _CALL_ID: Final = re.compile(r"[0-9a-f]{16}")
 _LOW_64: Final = (1 << 64) - 1
-
-
-class Sampled(NamedTuple):
-    """How the application sampled the answer.
-
-    Attributes:
-        randomness: The one that decided, from which evaluators' own rates cut.
-        upstream: The share that sampling before the application let through. None where nothing is
-            known of it.
-        same_randomness: The choice before was made by the same randomness.
-        clustered: Other answers of this trace are sampled with it.
-        least: The least probability that a sampled answer has. None if that is unknown.
-    """
-
-    probability: float | None
-    reason: str | None
-    randomness: int
-    upstream: float | None = None
-    same_randomness: bool = False
-    clustered: bool = False
-    least: float | None = None
 
 
 class ForwardedAnswer(NamedTuple):

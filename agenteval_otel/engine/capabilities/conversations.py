@@ -21,12 +21,11 @@ from agenteval_otel.capture.assembly.conversations import (
     ConversationSettings,
     End,
 )
-from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.engine.capability import Capability, Host, MakeCapability
 from agenteval_otel.engine.handler import HandlerSettings
 from agenteval_otel.engine.task import Origin, Task
 from agenteval_otel.models import EvaluationInput
-from agenteval_otel.models.scoring.probability import SamplingDecision, probability_of
+from agenteval_otel.models.scoring.probability import Sampled, SamplingDecision, probability_of
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED

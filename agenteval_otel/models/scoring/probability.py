@@ -49,6 +49,27 @@ class SamplingDecision(NamedTuple):
     randomness: int | None = None
 
 
+class Sampled(NamedTuple):
+    """How the application sampled the answer.
+
+    Attributes:
+        randomness: The one that decided, from which evaluators' own rates cut.
+        upstream: The share that sampling before the application let through. None where nothing is
+            known of it.
+        same_randomness: The choice before was made by the same randomness.
+        clustered: Other answers of this trace are sampled with it.
+        least: The least probability that a sampled answer has. None if that is unknown.
+    """
+
+    probability: float | None
+    reason: str | None
+    randomness: int
+    upstream: float | None = None
+    same_randomness: bool = False
+    clustered: bool = False
+    least: float | None = None
+
+
 def known(value: object, *, sampled: bool = True) -> float | None:
     """Return the value if it is a probability, else None.
 

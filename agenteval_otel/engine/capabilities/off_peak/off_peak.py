@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
-from agenteval_otel.capture.spans.forwarded import Sampled
 from agenteval_otel.components.database.sqlite_store import SqliteStore, erasing
 from agenteval_otel.engine.capabilities.off_peak.batches import (
     FORGET,
@@ -35,7 +34,7 @@ from agenteval_otel.errors import ConfigurationError, StorageError
 from agenteval_otel.evaluators.judges.batches import BatchAnswers
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.judge_calls import BATCH
-from agenteval_otel.models.scoring.probability import SamplingDecision
+from agenteval_otel.models.scoring.probability import Sampled, SamplingDecision
 from agenteval_otel.runtime.memory import kept_bytes
 from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.semconv import DROPPED_QUEUE_FULL, DROPPED_SHUTDOWN, EVALUATED
