@@ -6,6 +6,7 @@ No code of the host runs here.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached
@@ -13,6 +14,7 @@ from agenteval_otel.capture.text import CAP_CHARS, clean
 
 MAX_ITEMS: Final = 1_000  # messages, parts, tool calls or choices of one object that are looked at
 _SHORT_CHARS: Final = 512
+_NO_FIELDS: Final[Mapping[Any, Any]] = {}
 
 Tokens = tuple[int | None, int | None]
 """Numbers of input tokens and of output tokens. None: not known."""
@@ -67,8 +69,9 @@ def field(value: object, name: str) -> Any:
 
 def first_value(value: object, *names: str) -> Any:
     """Return the first of these fields that is there, whatever it is. Return None if none is."""
+    fields = _stored_fields(value)
     for name in names:
-        content = field(value, name)
+        content = fields.get(name)
         if content is not None:
             return content
     return None
@@ -79,11 +82,19 @@ def first(value: object, *names: str) -> str | None:
 
     Examples are an id, a model's name, a reason.
     """
+    fields = _stored_fields(value)
     for name in names:
-        text = short(field(value, name))
+        text = short(fields.get(name))
         if text:
             return text
     return None
+
+
+def _stored_fields(value: object) -> Mapping[Any, Any]:
+    """Return the fields of a dictionary or of a detached object. Any other value has none."""
+    if type(value) is Detached:
+        return value.fields
+    return value if type(value) is dict else _NO_FIELDS
 
 
 def short(value: object) -> str | None:

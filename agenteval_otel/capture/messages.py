@@ -284,18 +284,24 @@ def calls_in(values: list[Any]) -> list[Call]:
 def result_of(part: object) -> Result:
     """Return the result of a tool call: text where it is text, and why the tool failed."""
     raw = first_value(part, *RESULTS)
-    kind = kind_of(raw)
-    has_failed = kind in FAILED_VALUES
-    if kind in VALUE_KINDS:
+    value = result_value(raw)
+    has_failed = kind_of(raw) in FAILED_VALUES
+    error = _error_text(part, value) if has_failed else _failure(part, value)
+    id = first(part, *IDS) or first(field(part, "origin"), "id")  # Haystack's result has its call
+    return Result(id, value, error)
+
+
+def result_value(raw: object) -> Any:
+    """Return what a tool gave, of its form in any client's message: text, else data."""
+    if isinstance(raw, str):
+        return content_text(raw)
+    if kind_of(raw) in VALUE_KINDS:
         inner = first_value(raw, "value", "reason")
         raw = raw if inner is None else inner
     blocks = items(raw)
     is_text = isinstance(raw, str) or (bool(blocks) and all(map(_is_block, blocks)))
     text = content_text(raw) if is_text else None
-    value = _result_data(raw) if text is None else text
-    error = _error_text(part, value) if has_failed else _failure(part, value)
-    id = first(part, *IDS) or first(field(part, "origin"), "id")  # Haystack's result has its call
-    return Result(id, value, error)
+    return _result_data(raw) if text is None else text
 
 
 def _is_block(part: object) -> bool:

@@ -31,6 +31,10 @@ _LEAST_PAYLOAD: Final = 256
 _KINDS: Final = {"image": "image", "audio": "audio", "video": "video"}
 _MAX_DEPTH: Final = 32
 _MAX_ITEMS: Final = 10_000
+# Tuples, because a union of types is made anew each time that it is written in a call.
+_NUMBERS: Final = (bool, int, float)
+_OBJECTS: Final = (Detached, NamedList)
+_CONTAINERS: Final = (dict, list, tuple, set, frozenset)
 
 
 def without_data_urls(text: str) -> str:
@@ -208,14 +212,14 @@ class PlainCopy:
             self._chars -= len(text)
             self.has_text = True
             return text
-        if value is None or isinstance(value, bool | int | float):
+        if value is None or isinstance(value, _NUMBERS):
             return value if not isinstance(value, int) or abs(value) < 1 << 64 else "[large number]"
-        if isinstance(value, Detached | NamedList):
+        if isinstance(value, _OBJECTS):
             if self._is_own is not None and not self._is_own(value):
                 self.foreign = self.foreign or value.type_name
                 return f"[{clean(value.type_name, 128)}]"
             value = value.fields if isinstance(value, Detached) else value
-        if not isinstance(value, dict | list | tuple | set | frozenset):
+        if not isinstance(value, _CONTAINERS):
             if isinstance(value, bytes | bytearray):
                 value = value[:CAP_CHARS]
             text = value if isinstance(value, str) else _text_of(value)

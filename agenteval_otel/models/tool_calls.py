@@ -85,11 +85,14 @@ def is_result_kind(kind: str) -> bool:
 
 def says_failed(result: Mapping[str, Any]) -> bool:
     """Tell whether a result says that its tool failed: by a flag, its status or its kind."""
-    if any(result.get(name) is True for name in ERROR_FLAGS):
-        return True
-    if any(_is_in(result.get(name), FAILED_STATUSES) for name in STATUSES):
-        return True
-    return any(_is_in(result.get(name), FAILED_KINDS) for name in ("type", "part_kind"))
+    for name in ERROR_FLAGS:
+        if result.get(name) is True:
+            return True
+    for name in STATUSES:
+        if _is_in(result.get(name), FAILED_STATUSES):
+            return True
+    kind_names = ("type", "part_kind")
+    return any(_is_in(result.get(name), FAILED_KINDS) for name in kind_names)
 
 
 def _is_in(value: object, words: frozenset[str]) -> bool:

@@ -20,6 +20,7 @@ from agenteval_otel.capture.messages import (
     part_calls,
     part_results,
     result_of,
+    result_value,
     turns_of,
 )
 from agenteval_otel.capture.spans.base import COMMON, Names, Role, SpanMapper, span_mapper
@@ -144,7 +145,7 @@ class GenAi(SpanMapper):
         name = short(attributes.get("gen_ai.tool.name")) or span.name.removeprefix("execute_tool ")
         call = Call(short(attributes.get("gen_ai.tool.call.id")), name)
         call.arguments = structured(first_of(attributes, _TOOL_ARGUMENTS))
-        call.result = result_of({"result": structured(first_of(attributes, _TOOL_RESULTS))}).value
+        call.result = result_value(structured(first_of(attributes, _TOOL_RESULTS)))
         _add_messages_of_tool(call, span)
         return call
 
