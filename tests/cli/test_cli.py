@@ -21,6 +21,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.telemetry.reference import ERROR_TYPES, FAILURES, OUTCOMES
 from agenteval_otel.ui.serve import listener
 from tests.cli.conftest import CommandLine
+from tests.sources import package_sources
 
 
 def test_the_help_lists_the_commands(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,15 +95,13 @@ def test_no_text_refers_to_files_that_a_wheel_lacks(cli: CommandLine) -> None:
     """Neither the help, explanations and the schema, nor a message or docstring."""
     texts = [cli("schema"), str(OUTCOMES), str(FAILURES), str(ERROR_TYPES)]
     texts += [cli(name, "--help") for name in COMMANDS]
-    for file in Path(agenteval_otel.__file__).parent.rglob("*.py"):
-        text = file.read_text()
+    for source in package_sources():
         # the files that it writes name the runbooks' place: --runbooks
-        if "provisioning" in file.parts or "docs/" not in text:
+        if "provisioning" in source.path.parts or "docs/" not in source.text:
             continue
-        tree = ast.parse(text)
-        own = ast.get_docstring(tree, clean=False)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value != own:
+        own = ast.get_docstring(source.tree, clean=False)
+        for node in source.nodes_of(ast.Constant):
+            if isinstance(node.value, str) and node.value != own:
                 texts.append(node.value)
     assert [found for text in texts for found in re.findall(r"\S*docs/\S+", text)] == []
 

@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-import agenteval_otel
 from agenteval_otel.runtime.log import LogLine, in_words, log_lines
 from tests.cli.conftest import CommandLine, cli
+from tests.sources import PACKAGE, package_sources
 
 __all__ = ["cli"]
-PACKAGE = Path(agenteval_otel.__file__).parent
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 _FACT = re.compile(r"\{(\w+)\}")
 
@@ -37,11 +36,9 @@ _LOOKED_AT = ast.Assign, ast.Call, ast.Constant, ast.FunctionDef
 def _nodes() -> list[tuple[str, ast.AST]]:
     """What may log, or name an event, in each module of the package."""
     nodes: list[tuple[str, ast.AST]] = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        place = path.relative_to(PACKAGE).as_posix()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, _LOOKED_AT):
-                nodes.append((place, node))
+    for source in package_sources():
+        place = source.path.relative_to(PACKAGE).as_posix()
+        nodes.extend((place, node) for node in source.nodes_of(*_LOOKED_AT))
     return nodes
 
 
