@@ -51,8 +51,8 @@ JUDGE = StateChange(
 class Clock:
     """A clock that tests set."""
 
-    def __init__(self) -> None:
-        self.now_s = 1_000_000.0
+    def __init__(self, now_s: float = 1_000_000.0) -> None:
+        self.now_s = now_s
 
     def __call__(self) -> float:
         return self.now_s

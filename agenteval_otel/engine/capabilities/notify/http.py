@@ -40,6 +40,11 @@ class HttpPlace(MessagePlace):
         """Return its type, and the host that it posts to."""
         return f"{self.type} at {urlsplit(self.url.get_secret_value()).hostname}"
 
+    @property
+    def target(self) -> str:
+        """Return its address, which is a secret."""
+        return self.url.get_secret_value()
+
     @model_validator(mode="before")
     @classmethod
     def _is_one_text(cls, data: object) -> Any:

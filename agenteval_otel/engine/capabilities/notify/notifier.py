@@ -38,7 +38,7 @@ class Notifier(Capability):
 
     Args:
         clock: Monotonic, in seconds.
-        time_of_day: Unix time, by which weeks end.
+        time_of_day: Unix time, by which weeks end and shared files are kept.
     """
 
     name = "notify"
@@ -63,7 +63,9 @@ class Notifier(Capability):
         self._time_of_day = time_of_day
         self._outboxes: list[Outbox] = []
         for number, place in enumerate(self._places):
-            outbox = Outbox(place, f"notify[{number}]", host.accounting, clock=clock)
+            outbox = Outbox(
+                place, f"notify[{number}]", host.accounting, clock=clock, time_of_day=time_of_day
+            )
             self._outboxes.append(outbox)
         self._evaluators: dict[int, tuple[Executor, Evaluator]] = {}
         self._judges: dict[str, Any] = {}

@@ -5,10 +5,12 @@ Notices that come close together go out as one message. `BatchDelivery` queues, 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from agenteval_otel.components.delivery import BatchDelivery, DeliveryError
@@ -20,6 +22,7 @@ from agenteval_otel.engine.capabilities.notify.place import (
     MessagePlace,
     source_of_process,
 )
+from agenteval_otel.engine.capabilities.notify.shared import SharedNotice, SharedStates
 from agenteval_otel.engine.signals import StateChange
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
@@ -70,10 +73,15 @@ class _Message:
 
 
 class _Parcel:
-    """Holds notices that wait, and the message that they have become part of."""
+    """Holds notices that wait, and the message that they have become part of.
 
-    def __init__(self, notices: Sequence[Notice]) -> None:
+    Attributes:
+        shared: Its notice, if another process may send it.
+    """
+
+    def __init__(self, notices: Sequence[Notice], shared: SharedNotice | None = None) -> None:
         self.notices = notices
+        self.shared = shared
         self.message: _Message | None = None
 
 
@@ -83,6 +91,7 @@ class Outbox:
     Args:
         name: The place's path in the settings, for log lines.
         clock: Monotonic, in seconds.
+        time_of_day: Unix time, by which processes that share a file forget one that ended.
     """
 
     def __init__(
@@ -92,6 +101,7 @@ class Outbox:
         accounting: Accounting,
         *,
         clock: Callable[[], float] = time.monotonic,
+        time_of_day: Callable[[], float] = time.time,
     ) -> None:
         self.place = place
         self._name = f"{name} ({place.label})"
@@ -104,6 +114,9 @@ class Outbox:
             give_up_s=place.give_up_s,
             linger_s=place.group_s,
         )
+        self._states: SharedStates | None = None
+        if place.shared_file is not None:
+            self._states = SharedStates(place.shared_file, accounting, clock=time_of_day)
         self._reset()
         reset_in_child(self._reset)
 
@@ -141,26 +154,45 @@ class Outbox:
                     del self._lasting[next(iter(self._lasting))]
         # Report a bad state once, and a good one only after a bad one.
         if change.is_bad is (known is None):
-            self.add([notice])
+            self.add([notice], key)
 
     def remind(self) -> None:
-        """Report again what lasts, where it is time."""
+        """Report again what lasts, where it is time, and what another process has left. Blocks."""
+        self._continue_for_others()
         now_s = self._clock()
-        notices: list[Notice] = []
+        notices: list[tuple[Key, Notice]] = []
         with self._lock:
             for key, kept in self._lasting.items():
                 if kept.due_s > now_s or not kept.reminders:
                     continue
                 until_ns = time.time_ns()
                 notice = self._notice_of(kept.change, kept.since_ns, until_ns, reminder=True)
-                notices.append(notice)
+                notices.append((key, notice))
                 self._lasting[key] = kept._replace(
                     due_s=now_s + self.place.remind_s,
                     reminders=kept.reminders - 1,
                     on_way=notice.id,
                 )
-        for notice in notices:
+        for key, notice in notices:
+            self.add([notice], key)
+
+    def _continue_for_others(self) -> None:
+        if self._states is None:
+            return
+        refreshed = self._states.refresh()
+        now_s = self._clock()
+        with self._lock:
+            for key, kept in self._lasting.items():
+                if self._subject_of(key) in refreshed.repeated:
+                    self._lasting[key] = kept._replace(due_s=now_s)
+        for notice in refreshed.recoveries:
             self.add([notice])
+
+    def _subject_of(self, key: Key) -> str:
+        """Return what names it in the file. No name and no address can be read from it."""
+        place = self.place
+        parts = (source_of_process()["service"], place.type, place.target, *key)
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
     def _notice_of(
         self, change: StateChange, since_ns: int, until_ns: int, reminder: bool = False
@@ -173,11 +205,18 @@ class Outbox:
             reminder=reminder,
         )
 
-    def add(self, notices: Sequence[Notice]) -> None:
-        """Have notices sent in one message. Any thread. Returns at once."""
+    def add(self, notices: Sequence[Notice], key: Key | None = None) -> None:
+        """Have notices sent in one message. Any thread. Returns at once.
+
+        Args:
+            key: What the only notice is about, if another process may send it.
+        """
         size_bytes = sum(_NOTICE_BYTES + 4 * len(notice.text) for notice in notices)
+        shared: SharedNotice | None = None
+        if key is not None and self._states is not None:
+            shared = SharedNotice(self._subject_of(key), notices[0])
         try:
-            self._delivery.add(_Parcel(notices), size_bytes)
+            self._delivery.add(_Parcel(notices, shared), size_bytes)
         except DeliveryError as error:
             self._lose(error)
 
@@ -193,6 +232,8 @@ class Outbox:
     def end(self) -> None:
         """Take nothing more, and give up what waits."""
         self._delivery.end()
+        if self._states is not None:
+            self._states.leave()
 
     # --- the thread that sends
 
@@ -213,10 +254,24 @@ class Outbox:
         if holds_up:
             errors[None] = holds_up[0]
         else:
-            new = self._message_of([parcel for parcel in parcels if parcel.message is None])
+            errors[None] = None  # of what another process sends
+            waiting = [parcel for parcel in parcels if parcel.message is None]
+            new = self._message_of(await self._sent_here(waiting))
             if new is not None:
                 errors[new] = await self._send_message(new)
         return [errors[parcel.message] for parcel in parcels]
+
+    async def _sent_here(self, parcels: Sequence[_Parcel]) -> Sequence[_Parcel]:
+        """Return what this process sends, and leave the rest to another one."""
+        shared = [parcel.shared for parcel in parcels if parcel.shared is not None]
+        if self._states is None or not shared:
+            return parcels
+        decisions = await self._states.are_sent_here(shared)
+        elsewhere = {
+            each.notice.id for each, is_here in zip(shared, decisions, strict=True) if not is_here
+        }
+        self._take_off_way(elsewhere)
+        return [parcel for parcel in parcels if parcel.notices[0].id not in elsewhere]
 
     def _message_of(self, parcels: Sequence[_Parcel]) -> _Message | None:
         """Make one message of the notices, if there are any."""
@@ -261,11 +316,19 @@ class Outbox:
         return error
 
     def _note_taken(self, notices: Sequence[Notice]) -> None:
-        taken = {notice.id for notice in notices}
+        keys = self._take_off_way({notice.id for notice in notices})
+        if self._states is not None:
+            self._states.note_taken([self._subject_of(key) for key in keys])
+
+    def _take_off_way(self, ids: Collection[str]) -> Sequence[Key]:
+        """Note that nothing waits for these notices, and return which of them last."""
+        keys: list[Key] = []
         with self._lock:
             for key, kept in self._lasting.items():
-                if kept.on_way in taken:
+                if kept.on_way in ids:
                     self._lasting[key] = kept._replace(on_way="")
+                    keys.append(key)
+        return keys
 
     def _leave_out(self, count: int) -> None:
         self._left_out += count

@@ -7,7 +7,8 @@ import os
 import re
 import socket
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Final, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import Field, SecretStr, SerializationInfo, field_validator
@@ -15,7 +16,7 @@ from pydantic import field_serializer as serializer
 
 from agenteval_otel.components import Component, ListOf
 from agenteval_otel.components.delivery import DeliveryError
-from agenteval_otel.components.explained import TimeZoneName
+from agenteval_otel.components.explained import IS_FILE, TimeZoneName
 from agenteval_otel.components.loading import load_each, resolve
 from agenteval_otel.engine.capabilities.notify.notices import Bulletin, test_notice
 from agenteval_otel.runtime.worker import new_loop
@@ -53,6 +54,8 @@ class MessagePlace(Component, contract="notify"):
         timezone: Time zone of `summary`, such as ``Europe/Berlin``.
         timeout_s: Time limit of one attempt, in seconds.
         give_up_s: Age of a notice after which it is not tried again, in seconds.
+        shared_file: SQLite file of the processes on this machine that name it, such as a service's
+            workers. One of them sends a message of what several see. None: each sends its own.
     """
 
     has_short_form: ClassVar[bool] = True
@@ -66,6 +69,12 @@ class MessagePlace(Component, contract="notify"):
     timezone: TimeZoneName = "UTC"
     timeout_s: float = Field(default=10.0, gt=0, le=60)
     give_up_s: float = Field(default=3_600.0, gt=0, le=86_400)
+    shared_file: Annotated[Path | None, IS_FILE] = None
+
+    @property
+    def target(self) -> str:
+        """Return what tells it from other places of its type. It may be a secret."""
+        return self.label
 
     @property
     def label(self) -> str:

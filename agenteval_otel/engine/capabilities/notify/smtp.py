@@ -59,6 +59,11 @@ class SmtpPlace(MessagePlace, type="smtp"):
         """Return its type and the mail server."""
         return f"{self.type} at {self.host}"
 
+    @property
+    def target(self) -> str:
+        """Return the mail server and the recipients."""
+        return f"{self.host}:{self.port} {', '.join(self.to)}"
+
     @field_validator("sender", "to")
     @classmethod
     def _are_addresses(cls, value: Any) -> Any:

@@ -1,0 +1,254 @@
+"""Several processes that name one file: one message of what they all see, and none is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from agenteval_otel.components.database.sqlite_store import open_sqlite
+from agenteval_otel.engine.capabilities.notify import MessagePlace
+from agenteval_otel.engine.capabilities.notify.notifier import Notifier
+from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
+from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.testing import RecordedTelemetry
+from tests.notify.support import Ask, breach, notifier_of, notifying, place_of, recover
+from tests.notify.test_notifier import JUDGE, OK, Clock, notices, states
+from tests.objectives.support import QUICK, pipeline_of
+from tests.promises.programs import started_program
+from tests.storage.receiver import Answer, receiving
+from tests.storage.test_real_receivers import wait_for
+
+WELL = JUDGE._replace(is_bad=False)
+WORKER = """
+    import sys
+    from agenteval_otel import accounting, configure, flush, monitor, shutdown
+    from agenteval_otel.evaluators import Func
+
+    good = Func.of(lambda value: value.response_text == "good", criterion_name="good")
+    configure(
+        evaluators=[good],
+        criteria={"default": [{"name": "good", "objective": 0.9, "independent": True}]},
+        breach={"false_alarm_every": 500, "minimum": 10}, sample_rate=1.0,
+        notify={"webhook": {"url": sys.argv[1], "group_s": 0, "shared_file": sys.argv[2]}},
+    )
+
+    @monitor(agent="shop")
+    def answer(text):
+        return text
+
+    for line in sys.stdin:
+        for text in {"break": ["good"] * 20 + ["bad"] * 40, "mend": ["good"] * 200}[line.strip()]:
+            answer(text)
+        print("sent", flush(20), accounting().get("failed", 0), flush=True)
+    print("end", shutdown(10), flush=True)
+"""
+
+
+def sharing(
+    telemetry: RecordedTelemetry, clock: Clock, place: MessagePlace
+) -> tuple[Pipeline, Notifier, Ask]:
+    """A pipeline that has begun to send, with this clock, and what has its agent answer."""
+    made = (
+        Objectives.made_by(ObjectiveSettings(QUICK)),
+        lambda host: Notifier([place], host, clock=clock, time_of_day=clock),
+    )
+    pipeline, ask = pipeline_of(telemetry, capabilities=made)
+    pipeline.capabilities.start()
+    return pipeline, notifier_of(pipeline), ask
+
+
+def command(worker: subprocess.Popen[str], word: str) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write(f"{word}\n")
+    worker.stdin.flush()
+
+
+def wait_until_sent(worker: subprocess.Popen[str]) -> None:
+    """Until it has evaluated its answers, and sent what it sends."""
+    assert worker.stdout is not None
+    assert worker.stdout.readline().startswith("sent True")
+
+
+def test_workers_of_a_service_send_one_message(tmp_path: Path) -> None:
+    """Four processes see the same drop at once. The last one that is well again says so."""
+    with receiving(OK) as receiver, ExitStack() as stack:
+        arguments = (receiver.url, str(tmp_path / "notify.db"))
+        workers = [
+            stack.enter_context(started_program(WORKER, *arguments, OTEL_SERVICE_NAME="shop"))
+            for _ in range(4)
+        ]
+        for worker in workers:
+            command(worker, "break")
+        for worker in workers:
+            wait_until_sent(worker)
+        assert states(receiver) == ["breached"]
+        for number, worker in enumerate(workers):
+            assert states(receiver) == ["breached"], f"{number} are well again"
+            command(worker, "mend")
+            wait_until_sent(worker)
+        assert states(receiver) == ["breached", "recovered"]
+        assert receiver.requests[1].body["source"]["process"] == workers[-1].pid
+        command(workers[0], "break")
+        wait_until_sent(workers[0])
+        assert states(receiver)[2:] == ["breached"]
+
+
+def test_services_that_share_a_file_send_their_own(tmp_path: Path) -> None:
+    with receiving(OK) as receiver, ExitStack() as stack:
+        for service in ("shop", "support"):
+            file = str(tmp_path / "notify.db")
+            worker = stack.enter_context(
+                started_program(WORKER, receiver.url, file, OTEL_SERVICE_NAME=service)
+            )
+            command(worker, "break")
+            wait_until_sent(worker)
+    assert [request.body["source"]["service"] for request in receiver.requests] == [
+        "shop",
+        "support",
+    ]
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_another_process_speaks_for_one_that_was_killed(
+    telemetry: RecordedTelemetry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_taken: bool
+) -> None:
+    """After a minute. It repeats what the place may not have, and is the one that sends the recovery."""
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "shop")
+    file = tmp_path / "notify.db"
+    never = threading.Event()
+    clock = Clock(time.time())
+    with receiving(OK if is_taken else Answer(wait=never), OK) as receiver:
+        place = place_of("webhook", url=receiver.url, shared_file=file, remind_s=3_600)
+        with started_program(WORKER, receiver.url, str(file), OTEL_SERVICE_NAME="shop") as worker:
+            command(worker, "break")
+            wait_for(lambda: states(receiver) == ["breached"])
+            if is_taken:
+                wait_until_sent(worker)
+                wait_for(lambda: rows(file) == [("bad", 1, 1)])
+            worker.kill()
+            clock.now_s = time.time()
+        pipeline, notifier, ask = sharing(telemetry, clock, place)
+        breach(ask)
+        assert pipeline.flush(10.0)
+        notifier.look()
+        assert pipeline.flush(10.0)
+        assert states(receiver) == ["breached"], "the other one still counts as alive"
+        clock.now_s += 61.0
+        notifier.look()
+        assert pipeline.flush(10.0)
+        assert len(receiver.requests) == 2 - is_taken
+        clock.now_s += 3_600.0
+        notifier.look()
+        assert pipeline.flush(10.0)
+        recover(ask)
+        assert pipeline.shutdown(10.0)
+        never.set()
+    sent = [(notice["state"], notice["reminder"]) for notice in notices(receiver)]
+    repeated = [("breached", True)] * (2 - is_taken)
+    assert sent == [("breached", False), *repeated, ("recovered", False)]
+    assert rows(file) == []
+
+
+def test_a_recovery_waits_for_the_process_that_is_bad(
+    telemetry: RecordedTelemetry, tmp_path: Path
+) -> None:
+    """And is sent once it ends, by one process alone. Reminders come from one process too."""
+    clock = Clock(time.time())
+    with receiving(OK) as receiver:
+        place = place_of("webhook", url=receiver.url, shared_file=tmp_path / "notify.db")
+        parts = [sharing(telemetry, clock, place)[:2] for _ in range(3)]
+        for pipeline, notifier in parts:
+            notifier.on_change(JUDGE)
+            assert pipeline.flush(10.0)
+        clock.now_s += 30.0
+        for _, notifier in parts:
+            notifier.look()
+        clock.now_s += 50.0
+        (ends, _), *others = parts
+        for pipeline, notifier in others:
+            notifier.on_change(JUDGE._replace(is_bad=False))
+            notifier.look()
+            assert pipeline.flush(10.0)
+        assert states(receiver) == ["bad"]
+        assert ends.shutdown(10.0)
+        for pipeline, notifier in others:
+            wait_for(lambda: all(state == "over" for state, *_ in rows(place.shared_file)))
+            notifier.look()
+            assert pipeline.flush(10.0)
+        assert states(receiver) == ["bad", "well"]
+        for pipeline, notifier in others:
+            notifier.on_change(JUDGE)
+            assert pipeline.flush(10.0)
+        clock.now_s += 50.0
+        for _, notifier in others:
+            notifier.look()
+        clock.now_s += 86_400.0
+        for pipeline, notifier in others:
+            notifier.look()
+            assert pipeline.flush(10.0)
+        for pipeline, _ in others:
+            assert pipeline.shutdown(10.0)
+    assert [notice["reminder"] for notice in notices(receiver)] == [False, False, False, True]
+
+
+@pytest.mark.parametrize("fault", ["no database", "locked", "no folder"])
+def test_without_the_file_each_process_sends_its_own(
+    telemetry: RecordedTelemetry,
+    tmp_path: Path,
+    fault: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """That is counted and logged, and nothing is silent."""
+    file = tmp_path / "notify.db"
+    with receiving(OK) as receiver, ExitStack() as stack:
+        if fault == "no database":
+            file.write_text("not a database\n" * 100)
+        elif fault == "no folder":
+            file.write_text("")
+            file = file / "notify.db"
+        else:
+            lock = stack.enter_context(closing(open_sqlite(file, timeout_s=1)))
+            lock.execute("BEGIN EXCLUSIVE")
+        place = place_of("webhook", url=receiver.url, shared_file=file)
+        for _ in range(2):
+            pipeline, notifier, _ = sharing(telemetry, Clock(time.time()), place)
+            for change in (JUDGE, WELL):
+                notifier.on_change(change)
+                assert pipeline.flush(20.0)
+            notifier.look()
+            assert pipeline.accounting.failures == {"notify:shared_file": 2}
+            assert pipeline.shutdown(10.0)
+    assert states(receiver) == ["bad", "well"] * 2
+    assert "event='notify_file_unusable'" in caplog.text
+
+
+def test_two_places_and_a_summary_are_not_mixed_up(
+    telemetry: RecordedTelemetry, tmp_path: Path
+) -> None:
+    """Each place has its own messages, although the processes name one file."""
+    file = tmp_path / "notify.db"
+    with receiving(OK) as receiver:
+        places = [
+            place_of("webhook", url=f"{receiver.url}/{name}", shared_file=file)
+            for name in ("first", "second")
+        ]
+        for _ in range(2):
+            with notifying(telemetry, *places) as (pipeline, _):
+                pipeline.capabilities.on_change(JUDGE)
+                assert pipeline.flush(10.0)
+                pipeline.capabilities.on_change(WELL)
+                assert pipeline.flush(10.0)
+    assert sorted(request.path for request in receiver.requests) == ["/first"] * 4 + ["/second"] * 4
+    assert oct(file.stat().st_mode & 0o777) == "0o600"
+
+
+def rows(file: Path | None) -> list[tuple[str, int, int]]:
+    """What the file has of each process: its state, whether it speaks, whether its message is taken."""
+    assert file is not None
+    with closing(open_sqlite(file, timeout_s=5)) as connection:
+        return connection.execute("SELECT state, speaks, taken FROM states").fetchall()
