@@ -210,6 +210,11 @@ def test_an_agents_snapshot_is_part_of_the_input() -> None:
         "usage": {"inputTokens": 7, "outputTokens": 3},
         "durationS": 1.5,
         "turns": 2,
+        "steps": [
+            {"kind": "agent", "name": "bank", "beganS": 0.25},
+            {"kind": "model", "parent": 0, "usage": {"inputTokens": 7}, "finishReason": "stop"},
+            {"kind": "tool", "toolCall": 0, "errorType": "TimeoutError"},
+        ],
         "memoryStats": {
             "keys": 1,
             "totalEntries": 2,

@@ -11,7 +11,9 @@ from agenteval_otel.models import (
     EvaluationInput,
     EvaluationResult,
     RunError,
+    Usage,
 )
+from agenteval_otel.models.inputs import RunStep
 from agenteval_otel.redaction import PatternRedactor, Redactor
 
 MAIL = "jane@mail.example"
@@ -44,6 +46,7 @@ def test_every_text_of_an_input_is_redacted() -> None:
         model=MAIL,
         finish_reason=MAIL,
         error_type=MAIL,
+        steps=[RunStep(kind="retrieval", name=MAIL, query=MAIL, error_type=MAIL)],
         criteria=(EvaluationCriteria(name="tone", description="polite"),),
         timestamp=1_716_381_234_567,
     )
@@ -55,6 +58,13 @@ def test_every_text_of_an_input_is_redacted() -> None:
     assert Redaction(()).input(whole) is whole
     plain = input_of(prompt="hello", metadata={"a": [1, 2.5, None, True], "b": {"c": "d"}})
     assert REDACTION.input(plain) is plain, "nothing is copied for nothing"
+
+
+def test_figures_of_a_step_are_no_secrets() -> None:
+    """A number of tokens is one, however large it is."""
+    usage = Usage(input_tokens=4_111_111_111_111_111, output_tokens=2_025_550_143)
+    whole = input_of(steps=[RunStep(kind="model", name="m", began_s=0.5, usage=usage, cost=1e7)])
+    assert REDACTION.input(whole) is whole
 
 
 def test_a_telling_name_makes_its_value_a_secret() -> None:

@@ -19,6 +19,7 @@ from agenteval_otel.capture.redaction.redactor import Redactor
 from agenteval_otel.capture.redaction.secrets import SCHEMA_KEYS, SCHEMA_TYPES, SECRET, TELLING_KEY
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationInput, EvaluationResult
+from agenteval_otel.models.inputs import RunStep
 from agenteval_otel.models.value import Value, copy_with
 from agenteval_otel.runtime.reentrancy import sign_of_life
 
@@ -30,6 +31,12 @@ _ANY: Final = TypeAdapter(Any)
 _KEPT_OF_INPUT: Final = frozenset(
     {"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end", "response_form"}
 )
+_KEPT_OF_VALUES: Final[Mapping[type[Value], frozenset[str]]] = {
+    RunStep: frozenset(
+        {"kind", "parent", "began_s", "duration_s", "usage", "cost", "documents", "tool_call"}
+    )
+}
+"""Of values within an input: numbers of tokens would be read as secrets by their names."""
 _KEPT_OF_RESULT: Final = frozenset(
     {
         "criterion_name",
@@ -192,7 +199,7 @@ class Redaction:
             redacted = self.text(text, name)
             return value if redacted is text else redacted
         if isinstance(value, Value):
-            return self.model(value)
+            return self.model(value, _KEPT_OF_VALUES.get(type(value), frozenset()))
         if isinstance(value, Mapping):
             # What lies in an object under ``password`` is one, whatever its own names are.
             above = name if _holds_one(name[:64]) and not _is_schema(value) else ""
