@@ -43,6 +43,7 @@ from agenteval_otel.capture.messages import (
     content_text,
     is_content,
     is_message,
+    turns_of,
 )
 from agenteval_otel.capture.reading import Calls, Reading, plain_calls
 from agenteval_otel.capture.reasons import CaptureError
@@ -57,8 +58,8 @@ from agenteval_otel.capture.text import (
 )
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.components.explained import suggestion
-from agenteval_otel.models import EvaluationInput, MemoryStats
-from agenteval_otel.models.value import construct
+from agenteval_otel.models import EvaluationInput, MemoryStats, Message
+from agenteval_otel.models.value import Later, construct, copy_with
 from agenteval_otel.semconv import AS_JSON
 
 
@@ -98,6 +99,7 @@ class Facts(TypedDict, total=False):
 
 
 Handler = Callable[..., Any] | None
+ReadTurns = Callable[[], list[Turn]]
 BadFact = Callable[..., None]
 """Called with a fact's name and, if known, why it is left out: our own text, without content."""
 FACTS: Final = frozenset(Facts.__annotations__)
@@ -108,7 +110,9 @@ _SHORT_TEXTS: Final = frozenset(
     {"agent_id", "conversation_id", "finish_reason", "model", "response_id", "session_id"}
 )
 # Fields of which validation makes models. If all are None, validation would change nothing.
-_NESTED: Final = ("message_history", "tool_calls", "usage")
+_NESTED: Final = ("tool_calls", "usage")
+_MOST_UNREAD_BYTES: Final = 1024 * 1024
+"""What is taken of a larger call is read at once: it may be images, of which reading keeps nothing."""
 _CONVERSATION_KEYS: Final = ("messages", "input", "history", "message_history")
 
 
@@ -133,7 +137,7 @@ def build_input(
         facts |= _captured_facts(call, capture, function)
     stated = _stated_response(facts.pop("response", None), function, on_bad_fact)
     try:
-        fields = _fields_of(call, function, stated)
+        fields = _fields_of(call, function, stated, on_bad_fact)
     except CaptureError:
         raise
     except Exception as error:
@@ -142,6 +146,9 @@ def build_input(
         ) from error
     cleaned = _clean_facts(facts, on_bad_fact, user_id, function) if facts else {}
     fields |= cleaned
+    history = fields["message_history"]
+    if type(history) is Later and call.size_bytes > _MOST_UNREAD_BYTES:
+        history.value()
     is_cut = stated is None and (call.truncated or _is_long(call.answer))
     if is_cut:
         fields["metadata"] = {**cleaned.get("metadata", {}), SNAPSHOT: TRUNCATED}
@@ -173,7 +180,9 @@ def _stated_response(value: object, handler: Handler, on_bad_fact: BadFact) -> R
         return None
 
 
-def _fields_of(call: CapturedCall, handler: Handler, stated: Reading | None) -> dict[str, Any]:
+def _fields_of(
+    call: CapturedCall, handler: Handler, stated: Reading | None, on_bad_fact: BadFact
+) -> dict[str, Any]:
     try:
         reading = _reading_of(call, handler)
     except CaptureError:
@@ -182,17 +191,17 @@ def _fields_of(call: CapturedCall, handler: Handler, stated: Reading | None) -> 
         reading = Reading()
     answer = reading if stated is None else stated
     prompt = read_prompt(call.prompt, handler=handler, **(call.others or {}))
-    turns = prompt.turns
-    if turns is None:
-        turns = reading.history or None
+    read_turns = prompt.read_turns
+    if read_turns is None and reading.history:
+        read_turns = partial(list, reading.history)
     question = prompt.text
-    if call.prompt is None and turns:
-        question = last_question(turns)
+    if call.prompt is None and read_turns is not None:
+        question = last_question(read_turns())
     conversation_id = short(call.conversation) or prompt.conversation_id or reading.conversation_id
     duration_s = (call.ended_ns - call.started_ns) / 1e9
     return {
         "prompt": question,
-        "message_history": None if turns is None else history_fields(turns),
+        "message_history": None if read_turns is None else _later(read_turns, on_bad_fact),
         "response": answer.text,
         "response_form": AS_JSON if answer.is_json else None,
         "tool_calls": reading.calls.finished(),
@@ -208,6 +217,21 @@ def _fields_of(call: CapturedCall, handler: Handler, stated: Reading | None) -> 
         "error_type": call.error_type,
         "stream_end": call.stream_end,
     }
+
+
+def _later(read_turns: ReadTurns, on_bad_fact: BadFact) -> Later:
+    """Return a history that is read when something looks at it. Most evaluators do not."""
+    return Later(partial(_read_history, read_turns, on_bad_fact))
+
+
+def _read_history(read_turns: ReadTurns, on_bad_fact: BadFact) -> list[Message] | None:
+    """Return the messages of a history. Report it and return None if they cannot be read."""
+    try:
+        fields = {"message_history": history_fields(read_turns())}
+        return EvaluationInput.model_validate(fields).message_history
+    except Exception:  # a field that is looked at raises no error
+        on_bad_fact("message_history", "its messages cannot be read")
+        return None
 
 
 def _reading_of(call: CapturedCall, handler: Handler) -> Reading:
@@ -266,7 +290,7 @@ def _clean_facts(
                 cleaned[name] = annotation
         else:
             try:
-                cleaned[name] = _clean_fact(name, value, handler)
+                cleaned[name] = _clean_fact(name, value, handler, on_bad_fact)
             except Exception:  # nothing of it can be read
                 on_bad_fact(name)
                 continue
@@ -281,13 +305,14 @@ def _unknown(name: str) -> str:
     return f"unknown fact{suggestion(name, FACTS)}. Your own facts go into tags={{...}}"
 
 
-def _clean_fact(name: str, value: object, handler: Handler) -> Any:
+def _clean_fact(name: str, value: object, handler: Handler, on_bad_fact: BadFact) -> Any:
     if name in _SHORT_TEXTS:
         return short(to_text(value))
     if name == "prompt":
         return read_prompt(value, handler=handler).text
     if name == "message_history":
-        return history_of(value) or plain(value)
+        read_turns = _reader_of(value)
+        return plain(value) if read_turns is None else _later(read_turns, on_bad_fact)
     if name == "tool_calls":
         calls = Calls()
         for call in calls_in(items(value)):
@@ -303,25 +328,28 @@ def _clean_fact(name: str, value: object, handler: Handler) -> Any:
 
 def _validated(fields: dict[str, Any], on_bad_fact: BadFact) -> EvaluationInput:
     """Return the input of these fields. Those that do not fit are reported and left out."""
+    later = {name: value for name, value in fields.items() if type(value) is Later}
+    fields = {name: value for name, value in fields.items() if name not in later}
     try:
-        return EvaluationInput.model_validate(fields)
+        return copy_with(EvaluationInput.model_validate(fields), later)
     except ValidationError as error:
         wrong = {item["loc"][0] for item in error.errors(include_url=False, include_input=False)}
     for name in list(fields):
         if name in wrong or EvaluationInput.model_fields[name].alias in wrong:
             del fields[name]
             on_bad_fact(name)
-    return EvaluationInput.model_validate(fields)
+    return copy_with(EvaluationInput.model_validate(fields), later)
 
 
 class Prompt(NamedTuple):
-    """Holds the question, the conversation that it ends, and the conversation's id.
+    """Holds the question, what reads the conversation that it ends, and the conversation's id.
 
-    The id is None if the prompt itself does not have it.
+    A prompt without a conversation has none to read. The id is None if the prompt itself does not
+    have it.
     """
 
     text: str | None = None
-    turns: list[Turn] | None = None
+    read_turns: ReadTurns | None = None
     conversation_id: str | None = None
 
 
@@ -340,31 +368,42 @@ def read_prompt(
         prompt = None  # a web framework's request: its headers hold cookies and keys
     request = prompt
     prompt = _asked_in(request)
-    turns = _turns(prompt)
+    messages = _messages_in(prompt)
     system_text = _system(system)
-    if turns is not None:
-        question = last_question(turns)
+    read_turns: ReadTurns | None = None
+    if messages is not None:
+        question = _question_in(messages)
         beside = (_system(field(prompt, name)) for name in SYSTEM_NAMES)
         system_text = system_text or next(filter(None, beside), None)
+        read_turns = partial(_conversation, partial(all_turns, messages), None, system_text)
     else:
         question = _text(prompt, handler)
-        before = _history(history)
-        if before or system_text:
-            turns = before if question is None else [*before, Turn("user", question)]
-    if turns is not None and system_text:
-        begins_with_system = bool(turns) and turns[0].role == "system"
-        if not begins_with_system:
-            turns = [Turn("system", system_text), *turns]
-    return Prompt(question, turns, _conversation_id(request))
+        read_history = _history(history)
+        if read_history is not None or system_text:
+            read_turns = partial(_conversation, read_history or list, question, system_text)
+    return Prompt(question, read_turns, _conversation_id(request))
 
 
-def history_of(value: object) -> list[dict[str, Any]] | None:
-    """Return the messages of a conversation as fields of `Message`, at most the last 1,000.
+def _conversation(
+    read_history: ReadTurns, question: str | None, system_text: str | None
+) -> list[Turn]:
+    """Return a history, with the question after it and the system's text before it."""
+    turns = read_history()
+    if question is not None:
+        turns.append(Turn("user", question))
+    begins_with_system = bool(turns) and turns[0].role == "system"
+    if system_text and not begins_with_system:
+        turns.insert(0, Turn("system", system_text))
+    return turns
 
-    Return None if it is no conversation.
-    """
-    turns = _turns(value)
-    return None if turns is None else history_fields(turns)
+
+def _question_in(messages: list[Any]) -> str | None:
+    """Return the text of the user's last message, and read none before it."""
+    for message in reversed(messages):
+        question = last_question(turns_of(message))
+        if question is not None:
+            return question
+    return None
 
 
 def last_question(turns: list[Turn]) -> str | None:
@@ -428,16 +467,24 @@ def _asked_in(request: object) -> Any:
     return inner if is_data(inner) and not is_message(inner) else request
 
 
-def _turns(prompt: object) -> list[Turn] | None:
-    """Return the messages of a prompt that is a conversation or holds one.
+def _messages_in(prompt: object) -> list[Any] | None:
+    """Return the messages of a prompt that is a conversation or holds one, at most the last 1,000.
 
     Return None if it is neither.
     """
     for candidate in (prompt, *(field(prompt, name) for name in _CONVERSATION_KEYS)):
         messages = last_items(candidate)
-        if messages and all(is_message(item) for item in messages):
-            return all_turns(messages)
+        if messages and all(map(is_message, messages)):
+            return messages
     return None
+
+
+def _reader_of(value: object) -> ReadTurns | None:
+    """Return what reads the turns of a conversation. None for a value that has no turn."""
+    messages = _messages_in(value)
+    if messages is None or not any(map(turns_of, messages)):
+        return None
+    return partial(all_turns, messages)
 
 
 def _text(prompt: object, handler: Handler) -> str | None:
@@ -460,25 +507,25 @@ def _text(prompt: object, handler: Handler) -> str | None:
         return None
 
 
-def _history(history: object) -> list[Turn]:
-    """Return a history of messages, or of pairs of the user's and the assistant's text.
+def _history(history: object) -> ReadTurns | None:
+    """Return what reads a history of messages, or of pairs of the user's and the assistant's text.
 
     Any other value has no turns.
     """
-    messages = _turns(history)
-    if messages is not None:
-        return messages
+    read_turns = _reader_of(history)
+    if read_turns is not None:
+        return read_turns
     if not isinstance(history, list):
-        return []
+        return None
     pairs = [items(pair) for pair in last_items(history)]
     turns: list[Turn] = []
     for pair in pairs:
         if len(pair) != 2 or not all(isinstance(text, str | None) for text in pair):
-            return []
+            return None
         for role, text in zip(("user", "assistant"), pair, strict=True):
             if text is not None:
                 turns.append(Turn(role, text))
-    return turns
+    return partial(list, turns) if turns else None
 
 
 def _system(value: object) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, cached_property
-from typing import Any, Final, Literal, Self, TypeGuard
+from functools import cache
+from typing import Any, ClassVar, Final, Literal, Self, TypeGuard
 
 from pydantic import (
     ConfigDict,
@@ -17,6 +17,7 @@ from pydantic import (
 
 from agenteval_otel.models.tool_calls import fields_of_call
 from agenteval_otel.models.value import (
+    PartlyRead,
     Value,
     completed,
     construct,
@@ -245,7 +246,7 @@ class Annotations(Value):
         return named
 
 
-class EvaluationInput(Annotations):
+class EvaluationInput(PartlyRead, Annotations):
     """The captured interaction: what an evaluator sees. Unknown fields are refused.
 
     Attributes:
@@ -270,6 +271,8 @@ class EvaluationInput(Annotations):
             unless they are set. None for one answer.
         conversation_ends: The application says that the conversation is over with this answer.
     """
+
+    later_fields: ClassVar[tuple[str, ...]] = ("message_history",)
 
     response: Any = None
     criteria: tuple[EvaluationCriteria, ...] = ()
@@ -385,10 +388,11 @@ class EvaluationInput(Annotations):
         names = ((self.metadata or {}).get("module"), self.agent, self.agent_id)
         return next((name for name in names if isinstance(name, str) and name.strip()), None)
 
-    @cached_property
+    @property
     def response_text(self) -> str:
         """Return the answer as text. The text is empty if the answer has none."""
-        return self.text_at("response") or ""
+        response = self.response
+        return response if isinstance(response, str) else self.text_at("response") or ""
 
 
 def _plain(value: object) -> Any:

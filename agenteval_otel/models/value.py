@@ -1,4 +1,4 @@
-"""`Value`, the base of all frozen values.
+"""`Value`, the base of all frozen values, and `PartlyRead`, of those with fields that are read late.
 
 `construct` and `copy_with` skip the validation, for fields that are valid.
 """
@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from functools import cache, cached_property
 from numbers import Integral, Number
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
 V = TypeVar("V", bound="Value")
+_DICT: Final = vars(BaseModel)["__dict__"]
+stored_fields: Final[Callable[[BaseModel], dict[str, Any]]] = _DICT.__get__
+"""Returns the fields as they are stored: those that nothing has looked at are `Later`."""
+store_fields: Final[Callable[[BaseModel, dict[str, Any]], None]] = _DICT.__set__
 
 
 def by_name(
@@ -72,6 +77,85 @@ class Value(BaseModel):
         __init__.__pydantic_base_init__ = True  # validation need not call it
 
 
+class Later:
+    """Holds what reads a field, and once something has looked at the field, what was read.
+
+    Copies of a value share it, so the field is read once for all of them.
+
+    Args:
+        read: Returns the field. It must not raise, and may run on any thread.
+    """
+
+    __slots__ = ("_read", "_value")
+
+    def __init__(self, read: Callable[[], Any]) -> None:
+        self._read: Callable[[], Any] | None = read
+        self._value: Any = None
+
+    def value(self) -> Any:
+        """Return the field. Of two threads that look at once, both may read it, to the same end.
+
+        There is no lock: a forked child would inherit it closed.
+        """
+        read = self._read
+        if read is not None:
+            self._value = read()
+            # Last: another thread returns the value as soon as there is nothing to read.
+            self._read = None
+        return self._value
+
+
+class _LaterField:
+    """Gives a field of a value, and reads it first if that is still to be done."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, value: PartlyRead | None, owner: type) -> Any:
+        # Fields are no attributes of a pydantic class, nor of a value that is still to be filled.
+        fields = {} if value is None else stored_fields(value)
+        if self._name not in fields:
+            raise AttributeError(self._name)
+        field = fields[self._name]
+        if type(field) is Later:
+            field = field.value()
+            fields[self._name] = field
+        return field
+
+    def __set__(self, value: PartlyRead, field: object) -> None:
+        raise AttributeError(f"{self._name} is frozen")  # pydantic refuses it before
+
+
+class PartlyRead(Value):
+    """Holds a value of which the fields in `later_fields` may be stored as `Later`.
+
+    It behaves as if they were read at once: an attribute is read when it is looked at, and all
+    fields are when something looks at ``__dict__``, as pydantic does to write, compare, copy and
+    pickle a value.
+    """
+
+    later_fields: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        super().__pydantic_init_subclass__(**options)
+        for name in cls.later_fields:
+            setattr(cls, name, _LaterField(name))
+
+    @property
+    def __dict__(self) -> dict[str, Any]:
+        """Return all fields. Read those that nothing has looked at before."""
+        fields = stored_fields(self)
+        for name in self.later_fields:
+            if name in fields:
+                getattr(self, name)
+        return fields
+
+    @__dict__.setter
+    def __dict__(self, fields: dict[str, Any]) -> None:
+        store_fields(self, fields)
+
+
 def construct(model: type[V], fields: dict[str, Any]) -> V:
     """Build a value from known fields of the right types. Missing fields get their defaults.
 
@@ -92,8 +176,8 @@ def copy_with(value: V, changes: dict[str, Any]) -> V:
             del copied.__dict__[name]
         return copied
     known, _ = _shape_of(model)
-    fields = value.__dict__ | changes
-    if len(fields) != len(known):  # `__dict__` also holds cached properties, of the old fields
+    fields = stored_fields(value) | changes
+    if len(fields) != len(known):  # cached properties are stored there too, of the old fields
         fields = {name: fields[name] for name in known}
     fields_set = value.__pydantic_fields_set__ | changes.keys()
     return _assembled(
@@ -119,8 +203,8 @@ def _assembled(
     private: dict[str, Any] | None,
 ) -> V:
     value = model.__new__(model)
+    store_fields(value, fields)
     put = object.__setattr__  # the frozen model's __setattr__ raises
-    put(value, "__dict__", fields)
     put(value, "__pydantic_fields_set__", fields_set)
     put(value, "__pydantic_extra__", extra)
     put(value, "__pydantic_private__", private)

@@ -115,4 +115,5 @@ def read_chunks(chunks: list[Any]) -> Reading:
 
 def history_of(value: Any) -> list[dict[str, Any]] | None:
     """The messages of a conversation, taken from the host first."""
-    return build.history_of(take(value).value)
+    read_turns = build.read_prompt(take(value).value).read_turns
+    return None if read_turns is None else build.history_fields(read_turns())

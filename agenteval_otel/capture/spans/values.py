@@ -165,7 +165,8 @@ def prompt_turns(value: object) -> list[Turn]:
     if isinstance(value, str):
         return [Turn("user", value)] if value else []
     prompt = read_prompt(value)
-    return prompt.turns or ([Turn("user", prompt.text)] if prompt.text else [])
+    turns = [] if prompt.read_turns is None else prompt.read_turns()
+    return turns or ([Turn("user", prompt.text)] if prompt.text else [])
 
 
 def answer_turns(value: object) -> list[Turn]:

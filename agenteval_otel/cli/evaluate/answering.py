@@ -45,6 +45,11 @@ _OF_THE_ANSWER = (
 _OF_THE_DATASET = frozenset({"criteria", "agent", "agent_id"})
 
 
+def _log_bad_fact(name: str, why: str = "") -> None:
+    reason = {"why": why} if why else {}
+    log.warning("fact_left_out", part=name, **reason)
+
+
 class Answering:
     """Calls the function for each input, at most `concurrency` at once.
 
@@ -93,7 +98,7 @@ class Answering:
         call.ended_ns = call.started_ns + time.perf_counter_ns() - tick
         if call.facts is not None:
             call.keep_facts()
-        made = build_input(call, on_bad_fact=lambda name: log.warning("fact_left_out", part=name))
+        made = build_input(call, on_bad_fact=_log_bad_fact)
         fields: dict[str, Any] = dict.fromkeys(_OF_THE_ANSWER)
         for name in EvaluationInput.model_fields:
             value = getattr(made, name)
