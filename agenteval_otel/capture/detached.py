@@ -17,12 +17,14 @@ import io
 import sys
 import types
 import weakref
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
-from itertools import islice
+from itertools import accumulate, chain, islice, repeat
+from operator import is_
 from sys import getsizeof
 from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
@@ -215,22 +217,14 @@ class _Walk:
         return atom
 
     def _list(self, value: Any, base: Any, depth: int) -> Any:
-        count = base.__len__(value)
-        if count <= _MOST:
-            items = list(base.__iter__(value))
-        else:
-            self.truncated = True
-            if base is list or base is tuple:
-                items = [
-                    *base.__getitem__(value, slice(_HEAD)),
-                    *base.__getitem__(value, slice(-_TAIL, None)),
-                ]
-            else:
-                items = list(islice(base.__iter__(value), _MOST))
+        items = self._items(value, base)
         self._left -= _CONTAINER_COSTS + len(items)
         if _ATOM_IDS.issuperset(map(id, map(type, items))):
             self.size_bytes += list_bytes(items)
             return tuple(items) if base is tuple else items
+        texts = self._dicts_of_text(items, depth - 1)
+        if texts is not None:
+            return tuple(texts) if base is tuple else texts
         taken: list[Any] = []
         if base is not tuple:
             self._seen[id(value)] = value, taken
@@ -252,6 +246,43 @@ class _Walk:
             return taken
         self._seen[id(value)] = value, tuple(taken)
         return tuple(taken)
+
+    def _items(self, value: Any, base: Any) -> list[Any]:
+        """Return the items of a list, a tuple or a set: of a long one its beginning and its end."""
+        if base.__len__(value) <= _MOST:
+            return list(base.__iter__(value))
+        self.truncated = True
+        if base is list or base is tuple:
+            return [
+                *base.__getitem__(value, slice(_HEAD)),
+                *base.__getitem__(value, slice(-_TAIL, None)),
+            ]
+        return list(islice(base.__iter__(value), _MOST))
+
+    def _dicts_of_text(self, items: list[Any], depth: int) -> list[dict[str, str]] | None:
+        """Copy dictionaries that hold text alone, all at once: the plain messages of a history.
+
+        It takes a fifth of the time of walking each, for which the caller waits. As there, the
+        last items count if they are more than may still be taken. Return None if an item is
+        anything else.
+        """
+        are_dicts = all(map(is_, map(type, items), repeat(dict)))
+        if depth == 0 or self._left <= 0 or not are_dicts:
+            return None
+        costs = list(accumulate(map(_CONTAINER_COSTS.__add__, map(len, reversed(items)))))
+        room = bisect_left(costs, self._left) + 1  # the last one may exceed it
+        last_items = items[-room:]
+        if max(map(len, last_items)) > _MOST:
+            return None
+        copies = list(map(dict.copy, last_items))
+        texts = [*chain.from_iterable(copies), *chain.from_iterable(map(dict.values, copies))]
+        if not all(map(is_, map(type, texts), repeat(str))):
+            return None
+        self._left -= costs[len(copies) - 1]
+        self.truncated = self.truncated or len(copies) < len(items)
+        self.size_bytes += sum(map(str.__sizeof__, texts)) + sum(map(getsizeof, copies))
+        self.size_bytes += 56 + 8 * len(items)
+        return copies
 
     def _dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
         taken: dict[Any, Any] = {}

@@ -351,13 +351,13 @@ def text_field(value: object) -> str | None:
 
 def is_message(value: object) -> bool:
     """Tell whether a value is a message, or an item that may be among messages."""
+    if _plain_role(value) is not None:
+        return True
     if isinstance(value, tuple):
         if len(value) != 2:
             return False
         role, content = value
         return isinstance(role, str) and role in _ROLES and isinstance(content, str | list)
-    if _plain_role(value) is not None:
-        return True
     return _is_agent_message(value) or _role_of(value) is not None or _is_item(value)
 
 

@@ -4,16 +4,20 @@ read.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fastapi.responses import StreamingResponse
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agenteval_otel import annotate
 from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED
 from agenteval_otel.capture.detached import take
 from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import CAP_CHARS
+from tests.capture.hostile import BrokenText, Hostile, any_text
 from tests.capture.support import read_answer, returned, streamed
 from tests.instrumentation.support import Seen
 
@@ -128,3 +132,50 @@ def test_an_agent_in_its_events_is_not_walked() -> None:
     assert (taken.left_out, taken.truncated) == (0, False)
     assert taken.size_bytes < 2_000
     assert streamed([event]).response == "It is due."
+
+
+texts = st.dictionaries(any_text, any_text, min_size=1, max_size=4)
+
+
+@given(st.lists(texts, min_size=1, max_size=4), st.sampled_from([1, 2, 60, 400, 2_000]))
+def test_plain_messages_are_taken_alike_at_once_and_one_by_one(
+    messages: list[dict[str, str]], times: int
+) -> None:
+    """Dictionaries of texts are taken all at once. Beside another value each is walked, to the same
+    end: the same parts of as many, as large.
+    """
+    conversation = messages * times
+    at_once = take(conversation)
+    first = dict.fromkeys(conversation[0], 7)
+    walked = take([first, *map(dict, conversation[1:])])
+    assert at_once.value[1:] == walked.value[1:]
+    assert len(at_once.value) == len(walked.value)
+    assert (at_once.truncated, at_once.left_out) == (walked.truncated, 0)
+    assert abs(at_once.size_bytes - walked.size_bytes) <= 2_000
+    assert all(copied is not own for copied, own in zip(at_once.value, conversation, strict=False))
+
+
+@pytest.mark.parametrize(
+    "make", [Hostile, lambda: BrokenText("x"), object, lambda: iter(int, 1)], ids=range(4)
+)
+def test_no_code_of_the_hosts_runs_for_a_message(make: Callable[[], Any]) -> None:
+    """A message with a value that raises when it is touched is one without that value."""
+    hostile = make()
+    plain = {"role": "user", "content": "hi"}
+    for message in ({**plain, "content": hostile}, {**plain, "more": hostile}):
+        taken = take([plain, message, plain])
+        assert [taken.value[0], taken.value[2]] == [plain, plain]
+        assert type(taken.value[1].get("content", "")) is str
+    taken = take([plain, {1: "number", **plain}])
+    assert taken.value == [plain, {1: "number", **plain}]
+
+
+def test_messages_that_hold_one_another_are_bounded() -> None:
+    """Cycles end, and a list of huge dictionaries is cut as each of them is."""
+    message: dict[str, Any] = {"role": "user", "content": "hi"}
+    message["reply_to"] = message
+    assert take([message]).value[0]["content"] == "hi"
+    huge = {str(number): "x" for number in range(100_000)}
+    taken = take([huge, huge, {"role": "user"}])
+    assert taken.truncated
+    assert sum(map(len, taken.value)) < 4_000
