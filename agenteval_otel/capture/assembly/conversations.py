@@ -18,14 +18,15 @@ from pydantic import Field
 from agenteval_otel.components.explained import FrozenSettings
 from agenteval_otel.models import EvaluationInput
 from agenteval_otel.models.scoring.probability import nested
+from agenteval_otel.models.value import copy_with
 from agenteval_otel.runtime.memory import MemoryPart, kept_bytes
 
 End = Literal["marked", "idle", "turn_limit", "no_room", "shutdown", "reload"]
 _HEAD: Final = struct.Struct(">Q16s8sB")  # start in nanoseconds, trace id, span id, trace flags
 _REMOTE: Final = 0x80  # beside the trace flags
-# Every client sends its history and its tools with each turn: the first turn's are enough.
 _LEFT_OUT: Final = {"criteria", "conversation"}
-_LEFT_OUT_LATER: Final = _LEFT_OUT | {"message_history", "agent_config"}
+# Every client sends its history and its tools with each turn: the first turn's are enough.
+_OF_FIRST_TURN: Final[dict[str, Any]] = {"message_history": None, "agent_config": None}
 _TURN_BYTES: Final = 64
 _UNPACKED_BYTES: Final = 8 * 1024 * 1024
 """Larger conversations are evaluated as they are: repeated text takes a hundredth when packed."""
@@ -149,13 +150,13 @@ class Conversation:
         return contexts
 
 
-def packed(evaluation_input: EvaluationInput, left_out: set[str] = _LEFT_OUT) -> bytes:
+def packed(evaluation_input: EvaluationInput) -> bytes:
     """Return the input's fields but some as compressed JSON: 20 us for a short one.
 
     Raises if a value has no form in JSON.
     """
     text = evaluation_input.__pydantic_serializer__.to_json(
-        evaluation_input, exclude_none=True, exclude=left_out
+        evaluation_input, exclude_none=True, exclude=_LEFT_OUT
     )
     # a small window: nothing large is set up for a short text
     compress = zlib.compressobj(1, zlib.DEFLATED, -12, 5)
@@ -167,15 +168,13 @@ def unpacked(data: bytes | memoryview) -> EvaluationInput:
     return EvaluationInput.model_validate_json(zlib.decompress(data, -zlib.MAX_WBITS))
 
 
-def _encoded(
-    turn: EvaluationInput, span: SpanContext | None, started_ns: int, *, is_first: bool
-) -> bytes:
+def _encoded(turn: EvaluationInput, span: SpanContext | None, started_ns: int) -> bytes:
     """Return the turn's start and span as they are, then its fields."""
     head = _HEAD.pack(started_ns, b"", b"", 0)
     if span is not None:
         flags = span.trace_flags & ~_REMOTE | (_REMOTE if span.is_remote else 0)
         head = _HEAD.pack(started_ns, span.trace_id.to_bytes(16), span.span_id.to_bytes(8), flags)
-    return head + packed(turn, _LEFT_OUT if is_first else _LEFT_OUT_LATER)
+    return head + packed(turn)
 
 
 class ConversationAssembler:
@@ -214,7 +213,9 @@ class ConversationAssembler:
         `started_ns` may be another host's, and only puts turns into order.
         """
         is_first = key not in self._open and key not in self._ending
-        encoded = _encoded(turn, span, max(0, started_ns), is_first=is_first)
+        if not is_first:
+            turn = copy_with(turn, _OF_FIRST_TURN)
+        encoded = _encoded(turn, span, max(0, started_ns))
         unpacked_bytes = kept_bytes(turn)
         size_bytes = len(encoded) + _TURN_BYTES
         closed: list[Conversation] = []
