@@ -33,7 +33,7 @@ class Mapped:
             answer.
         spans: How many spans it was read from.
         is_unread: The answer has parts, of which none is text: there is nothing to judge.
-        answer: The spans of the answer by what they are for.
+        answer: The spans of the answer by what they are for. It keeps them alive.
     """
 
     span: ReadSpan
