@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import weakref
 from array import array
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -93,7 +93,15 @@ _UNITS: Final = (
     names.METRIC_UNIT_SCORE_SQUARED,
 )
 _OF_AGENT: Final = (*_SCORES, *_UNITS, names.METRIC_PREFERRED)
-_SUMS: Final = (*_WEIGHTS, *_OF_AGENT)
+SUMS: Final = (names.METRIC_RESULTS, *_WEIGHTS, *_OF_AGENT)
+"""Metrics that `ResultTotals.sums_of` gives."""
+_RESULTS: Final = names.METRIC_RESULTS.name
+_WEIGHT: Final = names.METRIC_WEIGHT.name
+_WEIGHT_SQUARED: Final = names.METRIC_WEIGHT_SQUARED.name
+_SCORE: Final = names.METRIC_WEIGHTED_SCORE.name
+_SCORE_W2: Final = names.METRIC_WEIGHTED_SCORE_W2.name
+_SCORE_SQUARED_W2: Final = names.METRIC_WEIGHTED_SCORE_SQUARED_W2.name
+_PREFERRED: Final = names.METRIC_PREFERRED.name
 _HISTOGRAMS: Final = (
     names.METRIC_SCORE,
     names.METRIC_DURATION,
@@ -118,6 +126,27 @@ class _Series(NamedTuple):
     key: Labels
     of_agent: Labels
     verdicts: tuple[Labels, ...]
+
+
+_Sums = dict[str, float]
+"""Sums of the results with the same attributes, by the name of the metric."""
+
+
+class _Place(NamedTuple):
+    """Holds the sums that a result is added to. `scores` are the attributes of its histogram.
+
+    Attributes:
+        of_pair: Those of its label, with its model.
+        of_agent: Those of its criterion and agent.
+        of_verdicts: Those of both verdicts, with its model.
+        of_units: The sums over units of its criterion and agent, in the order of `_UNITS`.
+    """
+
+    scores: dict[str, str]
+    of_pair: _Sums
+    of_agent: _Sums
+    of_verdicts: Sequence[_Sums]
+    of_units: list[float]
 
 
 _CriterionKey = tuple[str, str | None, Labels]
@@ -237,11 +266,10 @@ class ResultTotals:
     def __init__(self) -> None:
         self.dimensions: Mapping[str, int] = {}
         self.names = Names()
-        self.results: dict[Labels, int] = {}
         self.errors: dict[Labels, int] = {}
-        self.sums: dict[str, dict[Labels, float]] = {instrument.name: {} for instrument in _SUMS}
+        self._sums: dict[Labels, _Sums] = {}
         self._units = UnitIncrements()
-        self._of_units: dict[Labels, tuple[float, ...]] = {}
+        self._of_units: dict[Labels, list[float]] = {}
         self.answers: dict[Labels, int] = {}
         self.last_success: float | None = None
         self._begin()
@@ -250,7 +278,7 @@ class ResultTotals:
         self._known: dict[str, NameTable] = {}
         self._pairs: dict[_CriterionKey, set[tuple[str | None, str | None]]] = {}
         self._shared: dict[_CriterionKey, str | None] = {}
-        self._series: dict[_ResultSeriesKey, _Series] = {}
+        self._places: dict[_ResultSeriesKey, _Place] = {}
         self._counted: set[tuple[Instrument, Labels]] = set()
         # Series of names that always have room, and of those that share what is left.
         self._of_own = 0
@@ -308,7 +336,13 @@ class ResultTotals:
     @property
     def series_count(self) -> int:
         """Return how many places results count at."""
-        return len(self._series)
+        return len(self._places)
+
+    def sums_of(self, metric: Instrument) -> dict[Labels, float]:
+        """Return the sums that a metric shows, by the attributes of its series. Any thread."""
+        name = metric.name
+        every = list(self._sums.items())  # in one step: another thread may add a series
+        return {labels: sums[name] for labels, sums in every if name in sums}
 
     def add(
         self,
@@ -336,24 +370,22 @@ class ResultTotals:
         if label and label not in _VERDICTS:
             label = self.bounded(f"label {criterion}", label)
         has_verdict = result.passed is not None
-        place = (criterion, agent, model, label or None, has_verdict, dimensions)
-        series = self._series.get(place)
-        if series is None:
-            series = self._new_series(*place)
-        if has_verdict:
-            for verdict in series.verdicts:
-                self.results.setdefault(verdict, 0)
-        self.results[series.key] = self.results.get(series.key, 0) + 1
+        key = (criterion, agent, model, label or None, has_verdict, dimensions)
+        place = self._places.get(key)
+        if place is None:
+            place = self._new_place(*key)
+        of_pair = place.of_pair
+        of_pair[_RESULTS] = of_pair.get(_RESULTS, 0) + 1
         if has_weight(result.probability):
-            self._add_weighted(result, series, unit)
-        return series.scores
+            self._add_weighted(result, place, unit)
+        return place.scores
 
     def add_answer(self, agent: str | None, kind: str) -> None:
         """Count an answer by the kind of its unit."""
         of_agent = () if agent is None else ((names.AGENT_NAME, agent),)
         _add(self.answers, (*of_agent, (names.UNIT, kind)), 1)
 
-    def _new_series(
+    def _new_place(
         self,
         criterion: str,
         agent: str | None,
@@ -361,26 +393,25 @@ class ResultTotals:
         label: str | None,
         has_verdict: bool,
         dimensions: Labels,
-    ) -> _Series:
-        """Return the series of a result.
+    ) -> _Place:
+        """Return the place of a result.
 
         Some or all of its names, dimensions, model and label may be ``_other``.
         """
-        place = (criterion, agent, model, label, has_verdict, dimensions)
+        key = (criterion, agent, model, label, has_verdict, dimensions)
         others = self._others_of(dimensions)
         is_own = self._is_own(criterion, agent)
         if dimensions != others:
             series = _series_of(criterion, agent, model, label, dimensions)
             if self._takes(series, has_verdict, is_own=is_own):
-                self._series[place] = series
-                return series
+                return self._keep(key, series, has_verdict=has_verdict)
             # Kept where the others are: combinations of values are many, and would fill the memory.
-            place = (criterion, agent, model, label, has_verdict, others)
-            if place in self._series:
-                return self._series[place]
+            key = (criterion, agent, model, label, has_verdict, others)
+            if key in self._places:
+                return self._places[key]
         owner = criterion, agent, others
         if not is_own and owner not in self._pairs and self._is_full:
-            return self._series_of_others(*place)
+            return self._place_of_others(*key)
         # The owner's first result decides what pairs without series of their own share: the model
         # `_other` if it named a model, else none.
         shared = self._shared.setdefault(owner, None if model is None else names.OTHER)
@@ -408,15 +439,31 @@ class ResultTotals:
             label = general or names.OTHER
         series = _series_of(criterion, agent, model, label, others)
         if not self._takes(series, has_verdict, is_own=is_own, always=is_own):
-            return self._series_of_others(*place)
-        self._series[place] = series
-        return series
+            return self._place_of_others(*key)
+        return self._keep(key, series, has_verdict=has_verdict)
+
+    def _keep(self, key: _ResultSeriesKey, series: _Series, *, has_verdict: bool) -> _Place:
+        """Return the place of these series, which results with this key are added to from now on."""
+        of_verdicts = [self._sums.setdefault(verdict, {}) for verdict in series.verdicts]
+        if has_verdict:
+            # Both are shown from 0, so that the first of the rarer verdict is an increase.
+            for of_verdict in of_verdicts:
+                of_verdict.setdefault(_RESULTS, 0)
+        place = _Place(
+            series.scores,
+            self._sums.setdefault(series.key, {}),
+            self._sums.setdefault(series.of_agent, {}),
+            of_verdicts,
+            self._of_units.setdefault(series.of_agent, [0.0] * len(_UNITS)),
+        )
+        self._places[key] = place
+        return place
 
     def _is_own(self, criterion: str, agent: str | None) -> bool:
         is_agent = agent is None or self.names.agents.is_own(agent)
         return is_agent and self.names.criteria.is_own(criterion)
 
-    def _series_of_others(
+    def _place_of_others(
         self,
         criterion: str,
         agent: str | None,
@@ -424,15 +471,15 @@ class ResultTotals:
         label: str | None,
         has_verdict: bool,
         dimensions: Labels,
-    ) -> _Series:
-        """Return the shared series of a result whose criterion or agent has no room."""
+    ) -> _Place:
+        """Return the shared place of a result whose criterion or agent has no room."""
         if not self.names.criteria.is_own(criterion):
             criterion = names.OTHER
         if agent is not None and not self.names.agents.is_own(agent):
             agent = names.OTHER
-        place = (criterion, agent, model, label, has_verdict, dimensions)
-        series = self._series.get(place)
-        return self._new_series(*place) if series is None else series
+        key = (criterion, agent, model, label, has_verdict, dimensions)
+        place = self._places.get(key)
+        return self._new_place(*key) if place is None else place
 
     def _others_of(self, dimensions: Labels) -> Labels:
         """Return the dimensions of a result for which there is no room.
@@ -495,60 +542,52 @@ class ResultTotals:
         self._counted |= added
         return True
 
-    def _add_weighted(self, result: EvaluationResult, series: _Series, unit: str | None) -> None:
+    def _add_weighted(self, result: EvaluationResult, place: _Place, unit: str | None) -> None:
         weight = weight_of(result.probability)
         squared = weight * weight
         score = result.normalized
-        weights, squares = (self.sums[metric.name] for metric in _WEIGHTS)
-        if series.key not in weights and result.label in _VERDICTS:
-            # Like the counts from 0, so that the first of the rarer verdict is an increase.
-            # Categories have none.
-            for verdict in series.verdicts:
-                weights.setdefault(verdict, 0.0)
-                squares.setdefault(verdict, 0.0)
-        weights[series.key] = weights.get(series.key, 0.0) + weight
-        squares[series.key] = squares.get(series.key, 0.0) + squared
+        of_pair = place.of_pair
+        of_agent = place.of_agent
+        if _WEIGHT not in of_pair and result.label in _VERDICTS:
+            # Like the counts from 0. Categories have none.
+            for of_verdict in place.of_verdicts:
+                of_verdict.setdefault(_WEIGHT, 0.0)
+                of_verdict.setdefault(_WEIGHT_SQUARED, 0.0)
+        of_pair[_WEIGHT] = of_pair.get(_WEIGHT, 0.0) + weight
+        of_pair[_WEIGHT_SQUARED] = of_pair.get(_WEIGHT_SQUARED, 0.0) + squared
+        weighted_score = 0.0
         if score is not None:
-            amounts = (weight * score, squared * score, squared * score * score)
-            self._add_of_agent(_SCORES, amounts, series)
+            weighted_score = weight * score
+            of_score = squared * score
+            of_agent[_SCORE] = of_agent.get(_SCORE, 0.0) + weighted_score
+            of_agent[_SCORE_W2] = of_agent.get(_SCORE_W2, 0.0) + of_score
+            of_agent[_SCORE_SQUARED_W2] = of_agent.get(_SCORE_SQUARED_W2, 0.0) + of_score * score
         failed = weight if result.passed is False else 0.0
-        self._add_of_unit(series.of_agent, unit, (weight, failed, weight * (score or 0.0)))
+        self._add_of_unit(place, unit, weight, failed, weighted_score)
         if result.least_probability is not None:
-            self._add_of_agent((names.METRIC_PREFERRED,), (1,), series)
+            of_agent[_PREFERRED] = of_agent.get(_PREFERRED, 0.0) + 1
 
     def _add_of_unit(
-        self, place: Labels, unit: str | None, amounts: tuple[float, float, float]
+        self, place: _Place, unit: str | None, weight: float, failed: float, scored: float
     ) -> None:
         """Add to the sums over units.
 
         They have series once a unit has come again: until then each answer is a unit, and
         the sums of answers say the same.
         """
-        added = self._units.add(place, unit, *amounts)
-        before = self._of_units.get(place, (0.0,) * len(added))
-        totals = tuple(map(sum, zip(before, added, strict=True)))
-        self._of_units[place] = totals
-        if not added.is_new or place in self.sums[names.METRIC_UNITS.name]:
-            for metric, total in zip(_UNITS, totals, strict=True):
-                self.sums[metric.name][place] = total
-
-    def _add_of_agent(
-        self, metrics: Iterable[Instrument], amounts: Iterable[float], series: _Series
-    ) -> None:
-        for metric, amount in zip(metrics, amounts, strict=True):
-            sums = self.sums[metric.name]
-            sums[series.of_agent] = sums.get(series.of_agent, 0.0) + amount
+        of_units = place.of_units
+        added = self._units.add(id(of_units), unit, weight, failed, scored)
+        for position, amount in enumerate(added):
+            of_units[position] += amount
+        if not added.is_new or names.METRIC_UNITS.name in place.of_agent:
+            for metric, total in zip(_UNITS, of_units, strict=True):
+                place.of_agent[metric.name] = total
 
     def reset(self) -> None:
         self._begin()
-        every: list[dict[Labels, Any]] = [
-            self.results,
-            self.errors,
-            self.answers,
-            *self.sums.values(),
-        ]
-        for totals in every:
-            totals.clear()
+        self.errors.clear()
+        self.answers.clear()
+        self._sums.clear()
         self._units.clear()
         self._of_units.clear()
         self.last_success = None
@@ -753,9 +792,8 @@ class Readings:
         self._lost = lost
         evidence = _SharedReadings(shared)
         self.by_instrument: dict[Instrument, Callable[[], Mapping[Labels, Any]]] = {
-            names.METRIC_RESULTS: lambda: totals.results,
             names.METRIC_ERRORS: lambda: totals.errors,
-            **{weighted: partial(totals.sums.__getitem__, weighted.name) for weighted in _SUMS},
+            **{metric: partial(totals.sums_of, metric) for metric in SUMS},
             names.METRIC_ANSWERS: lambda: totals.answers,
             names.METRIC_SPANS: self._spans,
             names.METRIC_RESPONSES: self._responses,

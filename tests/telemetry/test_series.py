@@ -10,8 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.models import EvaluationResult
-from agenteval_otel.semconv import METRIC_UNITS, METRIC_WEIGHTED_SCORE, OTHER
-from agenteval_otel.telemetry.metrics import ResultTotals
+from agenteval_otel.semconv import (
+    METRIC_RESULTS,
+    METRIC_UNITS,
+    METRIC_WEIGHT,
+    METRIC_WEIGHTED_SCORE,
+    OTHER,
+)
+from agenteval_otel.telemetry.metrics import SUMS, ResultTotals
 from agenteval_otel.telemetry.names import MAX_SERIES
 
 TENANT, VERSION = "agenteval.tag.tenant", "gen_ai.prompt.version"
@@ -79,8 +85,8 @@ def test_dimensions_have_series_of_their_own_up_to_their_number_of_values() -> N
     assert not {TENANT, VERSION} & set(add(totals))
     totals.dimensions = {}  # settings are reloaded without them
     assert TENANT not in add(totals, tenant="t0")
-    assert sum(totals.results.values()) == 8
-    assert sum(totals.sums["agenteval.evaluation.weight"].values()) == 16.0
+    assert sum(totals.sums_of(METRIC_RESULTS).values()) == 8
+    assert sum(totals.sums_of(METRIC_WEIGHT).values()) == 16.0
 
 
 @settings(max_examples=10, deadline=None)
@@ -107,15 +113,16 @@ def test_the_process_stays_within_its_series(seed: int, most: tuple[int, ...]) -
             version=f"v{version}",
         )
         scores.add(tuple(said.items()))
-    assert sum(totals.results.values()) == 1_000
-    assert {dict(key)["gen_ai.agent.name"] for key in totals.results} == {
+    results = totals.sums_of(METRIC_RESULTS)
+    assert sum(results.values()) == 1_000
+    assert {dict(key)["gen_ai.agent.name"] for key in results} == {
         f"a{agent}" for agent in range(most[0])
     }
-    series = len(scores) + len(totals.results) + sum(map(len, totals.sums.values()))
+    series = len(scores) + sum(len(totals.sums_of(metric)) for metric in SUMS)
     assert series <= MAX_SERIES
-    shared = any(dict(key)[TENANT] == OTHER for key in totals.results)
+    shared = any(dict(key)[TENANT] == OTHER for key in results)
     # Room is kept for the six sums over units of what has one result so far.
-    of_one = totals.sums[METRIC_WEIGHTED_SCORE.name].keys() - totals.sums[METRIC_UNITS.name].keys()
+    of_one = totals.sums_of(METRIC_WEIGHTED_SCORE).keys() - totals.sums_of(METRIC_UNITS).keys()
     assert not shared or series + 6 * len(of_one) > MAX_SERIES * 3 // 4, "the room is used"
     totals.reset()
     assert add(totals, tenant="new", version="new")[TENANT] == "new"
