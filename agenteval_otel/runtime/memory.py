@@ -12,7 +12,7 @@ from typing import Any, Final
 from agenteval_otel.runtime.fork import reset_in_child
 
 _MIB = 1024 * 1024
-_ATOMS: Final = frozenset({str, bytes, int, float, bool, type(None)})
+ATOMS: Final = frozenset({str, bytes, int, float, bool, type(None)})
 _COLLECTIONS: Final = (list, tuple, set, frozenset)
 _SHARED_BYTES: Final = 1_024
 """A larger text is counted once, however often a value holds it."""
@@ -33,7 +33,7 @@ def kept_bytes(value: Any) -> int:
     A container, an object and a text above 1,024 bytes count once, however often the value holds
     them. Short texts and numbers count each time.
     """
-    if type(value) in _ATOMS:
+    if type(value) in ATOMS:
         atom_bytes: int = value.__sizeof__()
         return atom_bytes
     size_bytes = 0
@@ -46,7 +46,7 @@ def kept_bytes(value: Any) -> int:
         counted.add(id(item))
         size_bytes += getsizeof(item)
         for part in _parts_of(item):
-            if type(part) not in _ATOMS:
+            if type(part) not in ATOMS:
                 waiting.append(part)
                 continue
             # The collector adds nothing to an atom. `getsizeof` says the same in five times as long.

@@ -65,7 +65,10 @@ attributes.
 
 
 class ShownResult(NamedTuple):
-    """A result that has an event, the attributes of its event and span, and the event's explanation."""
+    """A result that has an event, its own attributes there, and the event's explanation.
+
+    Its event and its span also have the attributes that the results of an answer have in common.
+    """
 
     result: EvaluationResult
     attributes: dict[str, Any]
@@ -287,7 +290,7 @@ class Emitter:
         shown: list[ShownResult] = []
         for result in response.results:
             if result.skip_reason is None or result.error:
-                attributes = event_attributes(result, common)
+                attributes = event_attributes(result)
                 explanation = self._explanation(result, redact)
                 shown.append(ShownResult(result, attributes, explanation))
         return Emission(
@@ -356,7 +359,7 @@ class Emitter:
         if events is None:
             return 0
         for shown in emission.shown:
-            self._guarded("logs", self._emit_event, events, emission.context, *shown)
+            self._guarded("logs", self._emit_event, events, emission, *shown)
         for result in emission.skipped:
             self._guarded("logs", self._emit_no_score, events, emission, result)
         return len(emission.shown) + len(emission.skipped)
@@ -440,7 +443,7 @@ class Emitter:
     def _emit_event(
         self,
         events: EventLog,
-        context: Context,
+        emission: Emission,
         result: EvaluationResult,
         attributes: dict[str, Any],
         explanation: str | None,
@@ -450,11 +453,12 @@ class Emitter:
         ended_ns = result.ended_ns or time.time_ns()
         events.emit(
             names.EVENT_RESULT,
-            context,
+            emission.context,
             timestamp_ns=ended_ns,
             body=event_body(result),
             attributes=attributes,
             warn=bool(result.error),
+            common=emission.common,
         )
 
     def _emit_no_score(
@@ -467,8 +471,9 @@ class Emitter:
             emission.context,
             timestamp_ns=ended_ns,
             body=_plain(sentence, 256),
-            attributes=event_attributes(result, emission.common),
+            attributes=event_attributes(result),
             warn=False,
+            common=emission.common,
         )
 
     def _write_spans(self, emission: Emission) -> int:
@@ -501,12 +506,12 @@ class Emitter:
         shown = [entry for entry in emission.shown if self._has_span(entry.result)]
         if shown and tracer is not None and run_span.is_recording():
             below = trace.set_span_in_context(run_span, Context())
-            for result, attributes_of_event, _ in shown:
+            for result, own_attributes, _ in shown:
                 if result.started_ns is not None and result.ended_ns is not None:
                     span = tracer.start_span(
                         f"evaluation {result.criterion_name}",
                         context=below,
-                        attributes=attributes_of_event,
+                        attributes={**emission.common, **own_attributes},
                         start_time=result.started_ns,
                     )
                     if result.error:
@@ -574,8 +579,8 @@ def _second_of(second: int) -> str:
     return moment.removesuffix("+00:00")
 
 
-def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of one result, without content.
+def event_attributes(result: EvaluationResult) -> dict[str, Any]:
+    """Return the attributes of one result beside those of its answer, without content.
 
     A failure has ``error.type`` and neither score nor label.
     """
@@ -587,7 +592,7 @@ def event_attributes(result: EvaluationResult, common: Mapping[str, Any]) -> dic
         result.evaluator_kind,
         result.shadow,
     )
-    attributes = {**signature, **common, **_of_judgement(result.judgement)}
+    attributes = {**signature, **_of_judgement(result.judgement)}
     if result.reason_code is not None:
         attributes[names.REASON_CODE] = _plain(result.reason_code)
     if result.threshold is not None:

@@ -16,6 +16,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Protocol
 
 from opentelemetry import trace
@@ -35,7 +36,7 @@ from opentelemetry.trace import (
 
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
-from agenteval_otel.runtime.memory import kept_bytes
+from agenteval_otel.runtime.memory import ATOMS, kept_bytes
 from agenteval_otel.runtime.version import scope_version
 from agenteval_otel.semconv import SCHEMA_URL, SCOPE_NAME
 
@@ -56,6 +57,7 @@ _IS_REMOTE: Final = _HAS_REMOTE | int(SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MAS
 _RANDOM: Final = 0x02  # of the flags of W3C's trace context, level 2: handed on
 _UNSET: Final = Status()
 _ITEM_BYTES: Final = 1_024
+_NO_ATTRIBUTES: Final[Mapping[str, Any]] = {}
 
 
 class Fillable(Protocol):
@@ -93,12 +95,16 @@ class Encoder:
         self._longest = longest
 
     def __call__(self, items: Sequence[Fillable]) -> Any:
-        request = type(self._envelope)()
-        request.CopyFrom(self._envelope)
+        request = self._new_request()
         add = self._records_of(request).add
         longest = self._longest
         for item in items:
             item.fill(add(), longest)
+        return request
+
+    def _new_request(self) -> Any:
+        request = type(self._envelope)()
+        request.CopyFrom(self._envelope)
         return request
 
 
@@ -286,12 +292,46 @@ def fill_status(message: Any, status: Status) -> None:
         message.status.message = status.description
 
 
+class EventEncoder(Encoder):
+    """Encodes instances of `Event`.
+
+    Attributes that the events of one answer share are filled once, and copied.
+    """
+
+    def __call__(self, items: Sequence[Any]) -> Any:
+        request = self._new_request()
+        add = self._records_of(request).add
+        longest = self._longest
+        messages: list[Any] = []
+        last: Event | None = None
+        for event in items:
+            message = add()
+            if last is not None and event.has_common_of(last):
+                message.CopyFrom(messages[-1])
+            else:
+                event.fill_common(message, longest)
+            messages.append(message)
+            last = event
+        # After all copies: a copy of a message has what is filled in here.
+        for event, message in zip(items, messages, strict=True):
+            event.fill_own(message, longest)
+        return request
+
+
 class EventMessages:
-    """Provides events, and is its own logger. Each event keeps the newest of too many attributes."""
+    """Provides events, and is its own logger. Each event keeps the newest of too many attributes.
+
+    Attributes:
+        takes_common: `emit` also takes the attributes that events of one answer have in common.
+    """
+
+    takes_common = True
 
     def __init__(self, max_attributes: int | None, put: Put) -> None:
         self._max_attributes = max_attributes
         self._put = put
+        # The last common attributes, and their size. Those of an answer come with each of its events.
+        self._measured: tuple[Mapping[str, Any], int] = ({}, 0)
 
     def __repr__(self) -> str:
         return "<EventMessages>"
@@ -311,13 +351,17 @@ class EventMessages:
         severity_text: str,
         body: str,
         attributes: Mapping[str, Any],
+        common: Mapping[str, Any] = _NO_ATTRIBUTES,
     ) -> None:
+        """Emit an event. Its own `attributes` replace `common` ones of the same name."""
         dropped = 0
         most = self._max_attributes
-        if most is not None and len(attributes) > most:
+        is_over = most is not None and len(attributes) + len(common) > most
+        if is_over or not common.keys().isdisjoint(attributes):
             kept: dict[str, Any] = {}
-            dropped = _add(kept, attributes, most)
+            dropped = _add(kept, {**common, **attributes}, most)
             attributes = kept
+            common = _NO_ATTRIBUTES
         event = Event(
             event_name,
             _span_context_of(context),
@@ -328,12 +372,22 @@ class EventMessages:
             body,
             attributes,
             dropped,
+            common,
         )
-        self._put(event, size_of(attributes))
+        measured, common_bytes = self._measured
+        if measured is not common:
+            common_bytes = values_bytes(common)
+            self._measured = common, common_bytes
+        self._put(event, size_of(attributes) + common_bytes)
 
 
 class Event(NamedTuple):
-    """Holds an event that waits for its message. Its `attributes` no longer change."""
+    """Holds an event that waits for its message. Its attributes no longer change.
+
+    Attributes:
+        attributes: Its own.
+        common: Those that it shares with other events of its answer, which hold the same object.
+    """
 
     name: str
     span_context: SpanContext
@@ -344,14 +398,28 @@ class Event(NamedTuple):
     body: str | None
     attributes: Mapping[str, Any]
     dropped: int = 0
+    common: Mapping[str, Any] = _NO_ATTRIBUTES
+
+    def has_common_of(self, other: Event) -> bool:
+        """Tell whether `fill_common` gives the same for both."""
+        return self.common is other.common and self.span_context is other.span_context
 
     def fill(self, message: Any, longest: int | None) -> None:
+        self.fill_common(message, longest)
+        self.fill_own(message, longest)
+
+    def fill_common(self, message: Any, longest: int | None) -> None:
+        """Fill in what the events of one answer have in common, which comes first."""
         span_context = self.span_context
         if span_context.trace_id:
             message.trace_id = span_context.trace_id.to_bytes(16)
         if span_context.span_id:
             message.span_id = span_context.span_id.to_bytes(8)
         message.flags = span_context.trace_flags
+        fill_attributes(message.attributes, self.common, longest)
+
+    def fill_own(self, message: Any, longest: int | None) -> None:
+        """Fill in the rest."""
         message.event_name = self.name
         if self.body is not None:
             message.body.string_value = self.body
@@ -698,7 +766,15 @@ def _flags_of(span_context: SpanContext | None) -> int:
 
 def size_of(attributes: Mapping[str, Any]) -> int:
     """Estimate how much memory a span or an event with these attributes takes, in bytes."""
-    return _ITEM_BYTES + sum(map(kept_bytes, attributes.values()))
+    return _ITEM_BYTES + values_bytes(attributes)
+
+
+def values_bytes(attributes: Mapping[str, Any]) -> int:
+    """Return how much memory the values of attributes take. Their names are shared."""
+    values = attributes.values()
+    if ATOMS.issuperset(map(type, values)):  # nearly always, and three times as fast
+        return sum(map(getsizeof, values))
+    return sum(map(kept_bytes, values))
 
 
 def _add(attributes: dict[str, Any], more: Mapping[str, Any], most: int | None) -> int:

@@ -44,6 +44,7 @@ from agenteval_otel.runtime.worker import Worker
 from agenteval_otel.telemetry.messages import (
     INTERNAL,
     Encoder,
+    EventEncoder,
     EventMessages,
     MetricMessages,
     SpanMessages,
@@ -121,7 +122,7 @@ def _event_provider(signal: Signal, exporter: Exporter, resource: Resource) -> E
     # Those of log records alone are newer than the SDK's other limits.
     most = getattr(of_events, "max_log_record_attributes", of_events.max_attributes)
     longest = getattr(of_events, "max_log_record_attribute_length", of_events.max_attribute_length)
-    signal.encode = Encoder(envelope_of(signal, resource), signal.records, longest)
+    signal.encode = EventEncoder(envelope_of(signal, resource), signal.records, longest)
     return EventMessages(most, partial(exporter.put, signal.name))
 
 

@@ -319,6 +319,7 @@ class EventLog:
         self._logger = provider.get_logger(
             names.SCOPE_NAME, version=scope_version(), schema_url=names.SCHEMA_URL
         )
+        self._takes_common = getattr(self._logger, "takes_common", False)
 
     def emit(
         self,
@@ -329,9 +330,18 @@ class EventLog:
         body: str,
         attributes: Mapping[str, Any],
         warn: bool,
+        common: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write one event. Every string must have been sanitised."""
+        """Write one event. Every string must have been sanitised.
+
+        `common` are attributes that all events of one answer have. They come first.
+        """
         severity, severity_text = _WARN if warn else _INFO
+        more: dict[str, Any] = {}
+        if common and self._takes_common:
+            more["common"] = common
+        elif common:
+            attributes = {**common, **attributes}
         self._logger.emit(
             event_name=name,
             context=context,
@@ -340,4 +350,5 @@ class EventLog:
             severity_text=severity_text,
             body=body,
             attributes=attributes,
+            **more,
         )
