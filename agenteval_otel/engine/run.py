@@ -94,6 +94,7 @@ class Step(NamedTuple):
     second: bool  # it belongs to the second stage of an escalation
     calls_model: bool
     scores: CriterionEvaluator | None  # the evaluator, where it is asked for its score directly
+    criterion: EvaluationCriteria | None  # what it scores then, of inputs that name no criteria
     shadow: bool
 
 
@@ -225,7 +226,9 @@ class Run:
         "_decision",
         "_done",
         "_due",
+        "_facts_of_all",
         "_groups",
+        "_has_own_criteria",
         "_is_unanswered",
         "_only",
         "_outgoing",
@@ -265,8 +268,10 @@ class Run:
         self._skip_models = skip_models
         self._upstream = upstream
         self._schedule = schedule
+        self._facts_of_all = self._sampling_facts(None)
         criteria = evaluation_input.criteria
-        if not criteria or criteria is runner.criteria:
+        self._has_own_criteria = bool(criteria) and criteria is not runner.criteria
+        if not self._has_own_criteria:
             self.criteria, self._shadowed = runner.criteria_by_shadow
         elif runner.has_shadows:
             self.criteria, self._shadowed = asked_criteria(criteria)
@@ -385,9 +390,11 @@ class Run:
                 if raw is not None:
                     if self.superseded:
                         return
-                    self._groups[index] = self._checked(step, raw, started_ns, tick)
+                    took_ns = perf_counter_ns() - tick
+                    ended_ns = started_ns + took_ns
+                    self._groups[index] = self._checked(step, raw, started_ns, ended_ns)
                     # it may have waited for the interpreter: measured from now
-                    if perf_counter_ns() - tick > _SLOW_NS:
+                    if took_ns > _SLOW_NS:
                         self.runner.watched[index] = INLINE_SAMPLE
                     return
             seen = self._redacted() if step.calls_model else self.evaluation_input
@@ -425,13 +432,14 @@ class Run:
 
         Return None if it has to wait: then it runs elsewhere.
         """
-        criteria = self._criteria_for(step)
         if step.scores is not None:
-            criterion = find_criterion(criteria, step.scores.criterion_name)
+            criterion = step.criterion
+            if self._has_own_criteria:
+                criterion = find_criterion(self._criteria_for(step), step.scores.criterion_name)
             if criterion is None:
                 return []
             return result_at_once(step.scores, self.evaluation_input, criterion)
-        work = step.evaluator.evaluate(self.evaluation_input, criteria)
+        work = step.evaluator.evaluate(self.evaluation_input, self._criteria_for(step))
         # A coroutine that waits for nothing ends with its first step: no event loop is needed.
         try:
             work.send(None)
@@ -449,7 +457,8 @@ class Run:
             self._groups[index] = self._failed(step, answer, started_ns, tick)
         else:
             try:
-                self._groups[index] = self._checked(step, answer, started_ns, tick)
+                ended_ns = started_ns + perf_counter_ns() - tick
+                self._groups[index] = self._checked(step, answer, started_ns, ended_ns)
             except Exception as error:
                 self._groups[index] = self._failed(step, error, started_ns, tick)
         self._note_answered()
@@ -505,13 +514,15 @@ class Run:
         results: list[EvaluationResult] = []
         errors: list[RunError] = []
         for step, group in zip(self._due, self._groups, strict=True):
+            raised: EvaluationResult | None = None
             for result in group or ():
+                if raised is None and result.raised:
+                    raised = result
                 if self._decision is not None and step.second:
                     probability = independent(result.probability, self._decision.probability)
                     changes = {"probability": probability, "sampling_reason": self._decision.reason}
                     result = copy_with(result, changes)
                 results.append(result)
-            raised = next((result for result in group or () if result.raised), None)
             if raised is not None:
                 message = raised.error or ""
                 errors.append(RunError(evaluator_type=step.evaluator.label, message=message))
@@ -531,11 +542,13 @@ class Run:
         """Return the results, those of a shadow evaluator under the names of shadows."""
         return shadow_results(results) if step.shadow else results
 
-    def _checked(self, step: Step, raw: Any, started_ns: int, tick: int) -> list[EvaluationResult]:
+    def _checked(
+        self, step: Step, raw: Any, started_ns: int, ended_ns: int
+    ) -> list[EvaluationResult]:
         facts = self._facts(step)
         criteria = self._criteria_for(step)
         facts["started_ns"] = started_ns
-        facts["ended_ns"] = started_ns + perf_counter_ns() - tick
+        facts["ended_ns"] = ended_ns
         if step.scores is not None and isinstance(raw, EvaluationResult):  # made here, by `_inline`
             return self._as_emitted(step, [completed(raw, facts | corrections(raw, criteria))])
         answered = criteria_of(step.evaluator, step.names, raw)
@@ -567,7 +580,11 @@ class Run:
 
     def _facts(self, step: Step) -> dict[str, Any]:
         """Return the fields that the run sets in each result of an evaluator."""
-        own_rate = step.evaluator.sample_rate
+        if step.threshold is None:
+            return self._facts_of_all.copy()
+        return self._sampling_facts(step.evaluator.sample_rate)
+
+    def _sampling_facts(self, own_rate: float | None) -> dict[str, Any]:
         if self._probability is None:
             return {"sampling_reason": None}
         probability: float | None = self._probability
@@ -591,6 +608,10 @@ def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
         and type(evaluator).evaluate is CriterionEvaluator.evaluate
     ):
         scores = evaluator
+    criterion = None
+    if scores is not None:
+        own_criteria_of = runner.criteria_by_shadow[evaluator.shadow]
+        criterion = find_criterion(own_criteria_of, scores.criterion_name)
     state = runner.executor.state(evaluator)
     names = frozenset(criterion.name for criterion in evaluator.criteria())
     threshold = None
@@ -605,6 +626,7 @@ def _step(runner: EvaluationRunner, evaluator: Evaluator) -> Step:
         second=is_second,
         calls_model=evaluator.calls_model,
         scores=scores,
+        criterion=criterion,
         shadow=evaluator.shadow,
     )
 
