@@ -402,7 +402,12 @@ class Event(NamedTuple):
 
     def has_common_of(self, other: Event) -> bool:
         """Tell whether `fill_common` gives the same for both."""
-        return self.common is other.common and self.span_context is other.span_context
+        return (
+            self.common is other.common
+            and self.span_context is other.span_context
+            and self.name == other.name
+            and self.severity == other.severity
+        )
 
     def fill(self, message: Any, longest: int | None) -> None:
         self.fill_common(message, longest)
@@ -416,17 +421,17 @@ class Event(NamedTuple):
         if span_context.span_id:
             message.span_id = span_context.span_id.to_bytes(8)
         message.flags = span_context.trace_flags
+        message.event_name = self.name
+        message.severity_number = self.severity
+        message.severity_text = self.severity_text
         fill_attributes(message.attributes, self.common, longest)
 
     def fill_own(self, message: Any, longest: int | None) -> None:
         """Fill in the rest."""
-        message.event_name = self.name
         if self.body is not None:
             message.body.string_value = self.body
         message.time_unix_nano = self.time_ns
         message.observed_time_unix_nano = self.observed_ns
-        message.severity_number = self.severity
-        message.severity_text = self.severity_text
         fill_attributes(message.attributes, self.attributes, longest)
         message.dropped_attributes_count = self.dropped
 

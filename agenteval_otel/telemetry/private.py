@@ -270,7 +270,11 @@ class Exporter:
             "agenteval-export", max_waiting=64, idle_s=idle_s, on_idle=self._export_all, stays=True
         )
         self._closed = False
-        self._pid = os.getpid()
+        self._is_of_parent = False
+        reset_in_child(self._leave_to_parent)
+
+    def _leave_to_parent(self) -> None:
+        self._is_of_parent = True
 
     def __repr__(self) -> str:
         return f"<Exporter {' '.join(sorted(self.streams)).lower()}>"
@@ -303,7 +307,7 @@ class Exporter:
         Never blocks. In a forked child nothing is taken, because it has providers of its
         own.
         """
-        if self._pid != os.getpid():
+        if self._is_of_parent:
             return
         stream = self.streams[name]
         if self._closed:
@@ -334,7 +338,7 @@ class Exporter:
 
     def close(self) -> None:
         """Take nothing more, send what waits as long as the receiver takes it, and end the thread."""
-        if self._pid != os.getpid():
+        if self._is_of_parent:
             return
         self._closed = True
         self._worker.close(0.0)
