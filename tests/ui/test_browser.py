@@ -19,6 +19,7 @@ from agenteval_otel.ui.labels import Labels
 from tests.backends.fixtures import require
 from tests.docs.generator import load_script
 from tests.promises.test_b14_pages import HOSTILE, everywhere
+from tests.storage.test_real_receivers import wait_for
 from tests.ui.served import served
 from tests.ui.stored import answer, columns_of, score, store, traffic, write_run
 from tests.ui.traced import store_traced
@@ -254,6 +255,90 @@ def test_dragging_in_a_chart_chooses_a_range(serve: Serve, visit: Any, tmp_path:
     with page.expect_navigation():
         page.keyboard.press("Enter")
     assert int(scored.inner_text()) == 300
+
+
+def middle_of(element: Any) -> tuple[float, float]:
+    """Where it is on the screen, after it was brought to its middle."""
+    element.evaluate("element => element.scrollIntoView({block: 'center'})")
+    box = element.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+class Finger:
+    """Touches a page as a screen does: the browser decides what becomes of it."""
+
+    def __init__(self, page: Any) -> None:
+        self._screen = page.context.new_cdp_session(page)
+
+    def touch(self, kind: str, *points: tuple[float, float]) -> None:
+        """Send a touch event with the fingers that are down."""
+        fingers = [{"x": x, "y": y, "id": number} for number, (x, y) in enumerate(points)]
+        self._screen.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": fingers})
+
+    def draw(self, begin: tuple[float, float], end: tuple[float, float], steps: int = 8) -> None:
+        """Put a finger down, and move it in steps. It stays down."""
+        self.touch("touchStart", begin)
+        for step in range(1, steps + 1):
+            x, y = (a + (b - a) * step / steps for a, b in zip(begin, end, strict=True))
+            self.touch("touchMove", (x, y))
+
+    def lift(self) -> None:
+        self.touch("touchEnd")
+
+
+def test_a_finger_chooses_a_range(serve: Serve, visit: Any, tmp_path: Path) -> None:
+    """Across the chart. A finger that goes up or down scrolls the page, two zoom it, and a touch
+    opens the answers of its step. None of these leaves a range behind.
+    """
+    store(tmp_path / "a.db", traffic())
+    address = serve(tmp_path / "a.db")
+    page = visit(address, 390, has_touch=True, is_mobile=True)
+    criterion = f"{address.split('/?')[0]}/criterion?name=helpfulness"
+    page.goto(criterion)
+    chosen = page.locator(".chosen")
+    chart = page.locator(".chart.line .plot")
+    middle, y = middle_of(chart)
+    right = 2 * middle - chart.bounding_box()["x"]
+    finger = Finger(page)
+
+    scrolled = page.evaluate("scrollY")
+    finger.draw((middle, y), (middle + 60, y - 160))
+    finger.lift()
+    wait_for(lambda: page.evaluate("scrollY") > scrolled + 50)
+    assert chosen.count() == 0
+    assert page.url == criterion
+    numbers = page.locator("summary:has-text('The numbers')")
+    wait_for(lambda: middle_of(numbers) == middle_of(numbers))
+    page.touchscreen.tap(*middle_of(numbers))
+    page.wait_for_selector("details[open] tbody tr")
+
+    page.goto(criterion)
+    middle, y = middle_of(chart)
+    finger.touch("touchStart", (middle, y))
+    finger.touch("touchStart", (middle, y), (middle + 30, y))
+    for apart in range(10, 90, 10):
+        finger.touch("touchMove", (middle - apart, y), (middle + 30 + apart, y))
+    finger.lift()
+    wait_for(lambda: page.evaluate("visualViewport.scale") > 1.2)
+    assert chosen.count() == 0
+    assert page.url == criterion
+
+    page.goto(criterion)
+    middle, y = middle_of(chart)
+    finger.draw((middle, y), (middle + 80, y + 10))
+    assert chosen.bounding_box()["width"] == pytest.approx(80, abs=3)
+    finger.touch("touchMove", (right - 1, y))
+    with page.expect_navigation():
+        finger.lift()
+    assert re.search(r"since=\d+&until=\d+", page.url)
+    scored = page.locator(".tile:has-text('Answers scored') .figure")
+    assert 140 <= int(scored.inner_text()) <= 165
+
+    page.goto(criterion)
+    middle, y = middle_of(chart)
+    with page.expect_navigation():
+        page.touchscreen.tap(middle, y)
+    assert "/answers?" in page.url
 
 
 def test_a_page_prints_without_its_controls(serve: Serve, visit: Any, tmp_path: Path) -> None:

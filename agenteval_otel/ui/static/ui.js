@@ -170,7 +170,11 @@ function chooseRange(chart) {
     }
     end();
   });
-  document.addEventListener("pointercancel", end);
+  // The browser scrolls or zooms instead: no click follows that would have to be refused.
+  document.addEventListener("pointercancel", () => {
+    isDragged = false;
+    end();
+  });
   document.addEventListener("keydown", (event) => event.key === "Escape" && end());
 }
 
