@@ -170,7 +170,8 @@ class RunStep(Value):
         finish_reason: The model's own word for why it stopped. `usage` and `cost` (USD) are of this
             call alone.
         query: What was searched for. It is content.
-        documents: How many documents the retrieval found. `context` has them, in this order.
+        documents: How many documents the retrieval found. `context` has those of all retrieval, by
+            `began_s`.
         tool_call: Index of the call in `tool_calls`, which has its arguments and its result. None
             for tools of agents below.
     """

@@ -293,6 +293,7 @@ def _documents_of(
     """Return the documents of each retrieval. Empty if the context has others."""
     documents = (context or {}).get(_DOCUMENTS)
     retrievals = [number for number, step in enumerate(steps) if step.kind == "retrieval"]
+    retrievals.sort(key=lambda number: _began_of(steps[number]))
     counts = [max(0, steps[number].documents or 0) for number in retrievals]
     if not isinstance(documents, list) or sum(counts) != len(documents):
         return {}
@@ -405,6 +406,12 @@ def _seconds(value: float | None) -> float | None:
     """Return a duration that can be shown."""
     seconds = _finite(value)
     return seconds if seconds is not None and seconds >= 0 else None
+
+
+def _began_of(step: RunStep) -> float:
+    """Return when a step began, by which its documents stand in the context."""
+    began_s = _finite(step.began_s)
+    return -math.inf if began_s is None else began_s
 
 
 def _finite(value: float | None) -> float | None:

@@ -93,6 +93,9 @@ def test_documents_stand_below_the_retrieval_that_found_them() -> None:
     assert headings == [["Query", "Document 1", "Document 2"], ["Document 1"]]
     assert run.steps[1].parts[0].text.text == "c"
     assert run.steps[0].words == "refunds"
+    behind = second.model_copy(update={"began_s": -1.0})
+    skewed = run_with(first, behind, context={"documents": ["c", "a", "b"]})
+    assert skewed.steps[1].parts[0].text.text == "c", "a clock that is behind changes no document"
     other = run_with(first, second, context={"documents": ["a", "b"]})
     assert [step.kind for step in other.steps] == ["context", "retrieval", "retrieval"]
 
