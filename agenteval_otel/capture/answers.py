@@ -26,7 +26,6 @@ from agenteval_otel.capture.fields import (
 from agenteval_otel.capture.messages import (
     TEXT_KEYS,
     Turn,
-    all_turns,
     calls_in,
     content_text,
     has_unread_parts,
@@ -112,7 +111,7 @@ def add_plain(reading: Reading, answer: object) -> None:
 def _add_list(reading: Reading, answer: object) -> bool:
     messages = last_items(answer)
     if messages and all(is_message(item) for item in messages):
-        reading.add_conversation(all_turns(messages))
+        reading.add_messages(messages)
         return True
     if is_content(messages):
         text = content_text(messages) or ""

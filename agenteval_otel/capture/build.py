@@ -192,8 +192,8 @@ def _fields_of(
     answer = reading if stated is None else stated
     prompt = read_prompt(call.prompt, handler=handler, **(call.others or {}))
     read_turns = prompt.read_turns
-    if read_turns is None and reading.history:
-        read_turns = partial(list, reading.history)
+    if read_turns is None:
+        read_turns = reading.read_history
     question = prompt.text
     if call.prompt is None and read_turns is not None:
         question = last_question(read_turns())

@@ -7,12 +7,14 @@ belongs to no turn and stays.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from agenteval_otel.capture.detached import Detached, read_also
 from agenteval_otel.capture.fields import MAX_ITEMS, Tokens, add_tokens, json_object
-from agenteval_otel.capture.messages import Call, Result, Turn
+from agenteval_otel.capture.messages import Call, Result, Turn, all_turns, turns_of
 from agenteval_otel.capture.text import PlainCopy, clean, own_json, to_text
 
 _MAX_KNOWN: Final = 64  # turns among which the one with a key is looked for
@@ -126,8 +128,8 @@ class Reading:
     """Holds what is known of an answer so far. Formats add to it.
 
     Attributes:
-        history: The messages that came before the answer, where the answer brought its whole
-            conversation.
+        read_history: Reads the messages that came before the answer, where the answer brought its
+            whole conversation.
         usage_total: The usage of the whole run, where the run itself reports it.
         handler: The function that gave the answer, where that is known.
         is_json: The text is the JSON of the handler's own data.
@@ -140,7 +142,7 @@ class Reading:
         self.is_json = False
         self.has_unread_parts = False
         self.calls = Calls()
-        self.history: list[Turn] = []
+        self.read_history: Callable[[], list[Turn]] | None = None
         self.usage_total: Tokens | None = None
         self.conversation_id: str | None = None
         self.depth = 0
@@ -305,12 +307,25 @@ class Reading:
 
     def add_conversation(self, turns: list[Turn]) -> None:
         """Add a whole conversation: what follows the user's last message is the answer."""
-        last_user = max(
-            (index for index, turn in enumerate(turns) if turn.role == "user"), default=-1
-        )
-        self.history = turns[: last_user + 1]
-        for turn in turns[last_user + 1 :]:
+        history = _up_to_question(turns)
+        self.read_history = partial(list, history) if history else None
+        for turn in turns[len(history) :]:
             self.add_message(turn)
+
+    def add_messages(self, messages: list[Any]) -> None:
+        """Add a whole conversation of messages, and read those of the answer alone.
+
+        Those before are read when something looks at the history.
+        """
+        turns: deque[Turn] = deque()
+        for message in reversed(messages):
+            own_turns = turns_of(message)
+            turns.extendleft(reversed(own_turns))
+            if any(turn.role == "user" for turn in own_turns):
+                break
+        self.add_conversation(list(turns))
+        if self.read_history is not None:
+            self.read_history = partial(_history_in, messages)
 
     def add_message(self, turn: Turn) -> None:
         """Add a message after the user's last one: the model's, or a tool's."""
@@ -337,6 +352,16 @@ class Reading:
 
     def _text_of(self, turn: Turn) -> str:
         return "".join(text for owner, text in self._segments if owner is turn)
+
+
+def _history_in(messages: list[Any]) -> list[Turn]:
+    return _up_to_question(all_turns(messages))
+
+
+def _up_to_question(turns: list[Turn]) -> list[Turn]:
+    """Return the turns up to the user's last one."""
+    questions = (index for index, turn in enumerate(turns) if turn.role == "user")
+    return turns[: max(questions, default=-1) + 1]
 
 
 FormatReader = Callable[[Reading, Any], bool]

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json
 
-from agenteval_otel.capture.build import build_input
+from agenteval_otel.capture.build import build_input, history_fields
 from agenteval_otel.capture.calls import CapturedCall
 from agenteval_otel.capture.detached import take
+from agenteval_otel.capture.messages import all_turns
+from agenteval_otel.capture.reading import Reading
 from agenteval_otel.models import EvaluationInput, Message
 from agenteval_otel.models.value import Later, construct, copy_with, snapshot_of
 from agenteval_otel.runtime.memory import kept_bytes
@@ -136,6 +138,23 @@ def test_a_fact_is_read_as_late_as_an_argument(taken: list[Any]) -> None:
     )
     beside = built(called("And then?", others={"history": take(taken).value}))
     assert (beside.message_history or [Message(role="user", content="And then?")]) == history  # fmt: skip
+
+
+@given(messages, messages)
+def test_an_answer_that_brings_its_conversation_is_read_alike(
+    before: list[Any], after: list[Any]
+) -> None:
+    """Reading the messages of the answer alone gives what reading the whole conversation gives."""
+    conversation = take([*before, QUESTION, *after]).value
+    whole = Reading()
+    whole.add_conversation(all_turns(conversation))
+    late = Reading()
+    late.add_messages(conversation)
+    assert late.text == whole.text
+    assert late.calls.finished() == whole.calls.finished()
+    assert whole.read_history is not None
+    assert late.read_history is not None
+    assert history_fields(late.read_history()) == history_fields(whole.read_history())
 
 
 def test_facts_are_laid_over_an_unread_history() -> None:

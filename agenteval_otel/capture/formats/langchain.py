@@ -24,7 +24,7 @@ def read_state(reading: Reading, answer: object) -> bool:
     messages = last_items(field(answer, "messages"))
     if not any(is_message(message) for message in messages):
         return False
-    reading.add_conversation(all_turns(messages))
+    reading.add_messages(messages)
     return True
 
 

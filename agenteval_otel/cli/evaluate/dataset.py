@@ -388,7 +388,7 @@ def _with_messages(named: Named) -> Named:
     turns = all_turns(messages)
     reading = Reading()
     reading.add_conversation(turns)
-    history = reading.history
+    history = [] if reading.read_history is None else reading.read_history()
     read: dict[str, Any] = {
         "prompt": last_question(history),
         "message_history": history_fields(history),
