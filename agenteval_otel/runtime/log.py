@@ -12,7 +12,7 @@ import tomllib  # at once: a forked child cannot complete an import that its par
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.runtime.fork import reset_in_child
@@ -68,7 +68,7 @@ class LogLine(NamedTuple):
 @cache
 def log_lines() -> dict[str, LogLine]:
     """Read what every event's line says, by the event's name."""
-    text = files(__package__).joinpath("log_lines.toml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("log_lines.toml").read_text(encoding="utf-8")
     return {event: LogLine(**entry) for event, entry in tomllib.loads(text).items()}
 
 
