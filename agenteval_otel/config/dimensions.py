@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from agenteval_otel.errors import ConfigurationError
-from agenteval_otel.sampling.rules import annotated_attribute
 from agenteval_otel.semconv import MAX_DIMENSION_VALUES, USER_ID
 
 
@@ -21,6 +20,8 @@ def load_dimensions(values: object) -> Any:
     if not all(isinstance(name, str) for name in values):
         raise ConfigurationError(expected, path="metric_dimensions")
     limits = values if isinstance(values, Mapping) else dict.fromkeys(values, MAX_DIMENSION_VALUES)
+    from agenteval_otel.sampling.rules import annotated_attribute  # few settings have dimensions
+
     loaded: dict[str, Any] = {}
     problems: list[tuple[str | None, str]] = []
     for name, limit in limits.items():

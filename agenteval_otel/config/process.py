@@ -31,7 +31,7 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.runtime.worker import Worker
-from agenteval_otel.sampling import ConversationSampler, RateLimitSampler, Sampler
+from agenteval_otel.sampling import RateLimitSampler, Sampler
 from agenteval_otel.storage.base import FanOutStorage
 from agenteval_otel.telemetry import Accounting
 from agenteval_otel.telemetry.forward import EventStream, SidecarAddress
@@ -270,6 +270,8 @@ def _default_sampler(settings: Settings) -> Sampler:
     for agent in settings.agents.values():
         every.extend(agent.evaluators or ())
     if any(evaluator.evaluates == "conversation" for evaluator in every):
+        from agenteval_otel.sampling import ConversationSampler  # few hosts need it
+
         return ConversationSampler(sampler=RateLimitSampler())
     return RateLimitSampler()
 

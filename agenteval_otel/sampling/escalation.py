@@ -34,7 +34,7 @@ from agenteval_otel.models.scoring.probability import (
 )
 from agenteval_otel.sampling.base import Sampler, SamplingContext, threshold_of
 from agenteval_otel.sampling.key import FIXED_KEY, LOW_64, SamplingKey
-from agenteval_otel.sampling.rules import RuleSampler
+from agenteval_otel.sampling.rule import RuleSampler
 
 
 class Escalation(BaseModel, metaclass=FriendlyErrors):

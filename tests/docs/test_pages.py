@@ -9,8 +9,7 @@ import yaml
 
 from agenteval_otel.config import load_settings
 from agenteval_otel.instrumentation.scope import SCOPE
-from agenteval_otel.sampling import Escalation, Sampler
-from agenteval_otel.sampling.rules import RuleSampler
+from agenteval_otel.sampling import Escalation, RuleSampler, Sampler
 from agenteval_otel.telemetry.reference import FAILURES, explanation_of_failure
 from tests.docs.generator import DOCS
 from tests.test_documents import run_block

@@ -25,10 +25,15 @@ from agenteval_otel.models import (
 from agenteval_otel.offline.config import EvaluationRunConfig
 from agenteval_otel.offline.run import run_evaluation_sync, run_evaluations_sync
 from agenteval_otel.redaction import default_redactors
-from agenteval_otel.sampling import Escalation, FunctionSampler, ResultSampler, SamplingContext
+from agenteval_otel.sampling import (
+    Escalation,
+    FunctionSampler,
+    ResultSampler,
+    RuleSampler,
+    SamplingContext,
+)
 from agenteval_otel.sampling.base import RANDOMNESS_RANGE
 from agenteval_otel.sampling.escalation import second_randomness
-from agenteval_otel.sampling.rules import RuleSampler
 from tests.execution.support import forever
 from tests.testing.doubles import Fixed, Free, Raw, Thinking, config_of
 

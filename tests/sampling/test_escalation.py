@@ -18,6 +18,7 @@ from agenteval_otel.sampling import (
     FunctionSampler,
     RatioSampler,
     ResultSampler,
+    RuleSampler,
     SamplingContext,
     SamplingDecision,
     SlowSampler,
@@ -29,7 +30,6 @@ from agenteval_otel.sampling.escalation import (
     second_randomness,
 )
 from agenteval_otel.sampling.key import SamplingKey
-from agenteval_otel.sampling.rules import RuleSampler
 from tests.sampling.test_results import scored
 
 MADE = EvaluationInput(response="text", agent="support", duration_s=1.0)
