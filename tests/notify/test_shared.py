@@ -19,7 +19,7 @@ from agenteval_otel.testing import RecordedTelemetry
 from tests.notify.support import Ask, breach, notifier_of, notifying, place_of, recover
 from tests.notify.test_notifier import JUDGE, OK, Clock, notices, states
 from tests.objectives.support import QUICK, pipeline_of
-from tests.promises.programs import started_program
+from tests.promises.programs import run_program, started_program
 from tests.storage.receiver import Answer, receiving
 from tests.storage.test_real_receivers import wait_for
 
@@ -96,6 +96,59 @@ def test_workers_of_a_service_send_one_message(tmp_path: Path) -> None:
         command(workers[0], "break")
         wait_until_sent(workers[0])
         assert states(receiver)[2:] == ["breached"]
+
+
+FORKS = """
+    import os, sys
+    from agenteval_otel import configure, flush, monitor, shutdown
+    from agenteval_otel.evaluators import Func
+
+    good = Func.of(lambda value: value.response_text == "good", criterion_name="good")
+    configure(
+        evaluators=[good],
+        criteria={"default": [{"name": "good", "objective": 0.9, "independent": True}]},
+        breach={"false_alarm_every": 500, "minimum": 10}, sample_rate=1.0,
+        notify={"webhook": {"url": sys.argv[1], "group_s": 0, "shared_file": sys.argv[2]}},
+    )
+
+    @monitor(agent="shop")
+    def answer(text):
+        return text
+
+    def work(texts):
+        for text in texts:
+            answer(text)
+        return flush(20)
+
+    drop, mend = ["good"] * 20 + ["bad"] * 40, ["good"] * 200
+    work(["good"])
+    child, parent = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        assert os.read(child[0], 1) == b"b" and work(drop)
+        os.write(parent[1], b"b")
+        assert os.read(child[0], 1) == b"m" and work(mend)
+        os._exit(0)
+    assert work(drop)
+    os.write(child[1], b"b")
+    assert os.read(parent[0], 1) == b"b"
+    assert work(mend)
+    os.write(child[1], b"m")
+    print("child", pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    print("parent", shutdown(10))
+"""
+
+
+def test_forked_workers_send_one_message(tmp_path: Path) -> None:
+    """As those of a server that loads the application first: each is a process of its own."""
+    with receiving(OK) as receiver:
+        ended = run_program(FORKS, receiver.url, str(tmp_path / "notify.db"))
+    assert ended.lines("parent") == ["True"], ended.stderr
+    child, code = ended.lines("child")[0].split()
+    assert code == "0", ended.stderr
+    assert states(receiver) == ["breached", "recovered"]
+    first, last = (request.body["source"]["process"] for request in receiver.requests)
+    assert first != last == int(child)
 
 
 def test_services_that_share_a_file_send_their_own(tmp_path: Path) -> None:
