@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
+import tempfile
 import threading
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from agenteval_otel.components.database.sqlite_store import open_sqlite
 from agenteval_otel.engine.capabilities.notify import MessagePlace
+from agenteval_otel.engine.capabilities.notify.notices import Notice
 from agenteval_otel.engine.capabilities.notify.notifier import Notifier
+from agenteval_otel.engine.capabilities.notify.shared import SharedNotice, SharedStates
 from agenteval_otel.engine.capabilities.objectives.watch import Objectives, ObjectiveSettings
 from agenteval_otel.engine.pipeline import Pipeline
+from agenteval_otel.telemetry import Accounting
 from agenteval_otel.testing import RecordedTelemetry
 from tests.notify.support import Ask, breach, notifier_of, notifying, place_of, recover
 from tests.notify.test_notifier import JUDGE, OK, Clock, notices, states
@@ -305,3 +312,111 @@ def rows(file: Path | None) -> list[tuple[str, int, int]]:
     assert file is not None
     with closing(open_sqlite(file, timeout_s=5)) as connection:
         return connection.execute("SELECT state, speaks, taken FROM states").fetchall()
+
+
+SUBJECT = "good of shop"
+BREACHED = Notice("", "objective", "breached", "breached", "", 10**18)
+RECOVERED = Notice("", "objective", "recovered", "recovered", "", 10**18)
+
+
+class Processes:
+    """Several processes over a file, and the messages that have reached the place."""
+
+    def __init__(self, file: Path) -> None:
+        self.clock = Clock()
+        self.messages: list[str] = []
+        self._file = file
+        self.bad = [False] * 3
+        self._states = [self._process() for _ in self.bad]
+
+    def _process(self) -> SharedStates:
+        return SharedStates(self._file, Accounting(), clock=self.clock)
+
+    def _sends(self, number: int, notice: Notice) -> bool:
+        (is_here,) = asyncio.run(
+            self._states[number].are_sent_here([SharedNotice(SUBJECT, notice)])
+        )
+        return is_here
+
+    def break_(self, number: int) -> None:
+        if not self.bad[number]:
+            self.bad[number] = True
+            if self._sends(number, BREACHED):
+                self._arrives(number, "breached")
+
+    def break_and_die(self, number: int) -> None:
+        """Before its message is sent."""
+        if not self.bad[number]:
+            self._sends(number, BREACHED)
+            self.die(number)
+
+    def mend(self, number: int) -> None:
+        if self.bad[number]:
+            self.bad[number] = False
+            if self._sends(number, RECOVERED):
+                self.messages.append("recovered")
+
+    def die(self, number: int) -> None:
+        """Another one takes its place, and knows nothing of it."""
+        self.bad[number] = False
+        self._states[number] = self._process()
+
+    def look(self, number: int) -> None:
+        refreshed = self._states[number].refresh()
+        self.messages += ["recovered"] * len(refreshed.recoveries)
+        if refreshed.repeated and self._sends(number, BREACHED._replace(reminder=True)):
+            self._arrives(number, "breached")
+
+    def _arrives(self, number: int, message: str) -> None:
+        self.messages.append(message)
+        self._states[number].note_taken([SUBJECT])
+
+    def look_all(self) -> None:
+        for number in range(len(self.bad)):
+            self.look(number)
+
+    def pass_time(self) -> None:
+        """A minute and more, in which each looks several times."""
+        for _ in range(7):
+            self.clock.now_s += 10.0
+            self.look_all()
+
+
+STEPS = st.tuples(st.sampled_from(["break_", "mend", "look"]), st.integers(0, 2))
+ENDS = st.tuples(
+    st.sampled_from(["break_", "mend", "look", "die", "break_and_die"]), st.integers(0, 2)
+)
+
+
+@given(st.lists(STEPS, max_size=20))
+@settings(deadline=None, max_examples=60)
+def test_messages_alternate_whatever_the_order(steps: list[tuple[str, int]]) -> None:
+    """A breach while any process is bad, and a recovery once none is. None is sent twice."""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = Processes(Path(folder) / "notify.db")
+        for step, number in steps:
+            getattr(processes, step)(number)
+            pairs = ["breached", "recovered"] * len(steps)
+            assert processes.messages == pairs[: len(processes.messages)]
+            assert len(processes.messages) % 2 == any(processes.bad)
+
+
+@given(st.lists(ENDS, max_size=20))
+@settings(deadline=None, max_examples=60)
+def test_nothing_is_silent_whoever_is_killed(steps: list[tuple[str, int]]) -> None:
+    """After a minute the place knows of what is bad in a process that lives."""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = Processes(Path(folder) / "notify.db")
+        for step, number in steps:
+            getattr(processes, step)(number)
+        processes.pass_time()
+        if any(processes.bad):
+            assert processes.messages[-1] == "breached"
+        sent = len(processes.messages)
+        processes.pass_time()
+        assert len(processes.messages) == sent, "and once is enough"
+        recoveries = ["recovered"] if any(processes.bad) else []
+        for number in range(3):
+            processes.mend(number)
+        processes.pass_time()
+        assert processes.messages[sent:] == recoveries
