@@ -21,6 +21,7 @@ from benchmarks import (
     each,
     emission,
     feedback,
+    history,
     intervals,
     judging,
     lookup,
@@ -55,6 +56,7 @@ _ALL = {
         sidecar_mode.BENCH,
         replay.BENCH,
         feedback.BENCH,
+        history.BENCH,
     )
 }
 _RIVAL = "rival"
