@@ -58,7 +58,7 @@ from agenteval_otel.capture.text import (
 )
 from agenteval_otel.components.blocking import part_of
 from agenteval_otel.components.explained import suggestion
-from agenteval_otel.models import EvaluationInput, MemoryStats, Message
+from agenteval_otel.models import EvaluationInput, MemoryStats, Message, ToolCall
 from agenteval_otel.models.value import Later, construct, copy_with
 from agenteval_otel.semconv import AS_JSON
 
@@ -227,8 +227,7 @@ def _later(read_turns: ReadTurns, on_bad_fact: BadFact) -> Later:
 def _read_history(read_turns: ReadTurns, on_bad_fact: BadFact) -> list[Message] | None:
     """Return the messages of a history. Report it and return None if they cannot be read."""
     try:
-        fields = {"message_history": history_fields(read_turns())}
-        return EvaluationInput.model_validate(fields).message_history
+        return list(map(message_of, history_fields(read_turns())))
     except Exception:  # a field that is looked at raises no error
         on_bad_fact("message_history", "its messages cannot be read")
         return None
@@ -430,6 +429,13 @@ def history_fields(turns: list[Turn]) -> list[dict[str, Any]]:
     for turn in turns:
         messages += _messages(turn, copy)
     return messages
+
+
+def message_of(fields: dict[str, Any]) -> Message:
+    """Return a message of fields that `history_fields` gave."""
+    if "tool_calls" in fields:
+        fields["tool_calls"] = [construct(ToolCall, call) for call in fields["tool_calls"]]
+    return construct(Message, fields)
 
 
 def _messages(turn: Turn, copy: PlainCopy) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from agenteval_otel.models import EvaluationInput, Message
 from agenteval_otel.models.value import Later, construct, copy_with, snapshot_of
 from agenteval_otel.runtime.memory import kept_bytes
 from tests.capture.hostile import any_text
+from tests.capture.support import history_of
 from tests.instrumentation.support import Seen
 
 UNREADABLE = {"role": "user", "content": 10**5_000}
@@ -132,6 +133,8 @@ def test_an_unread_history_is_one_that_was_read_at_once(look: str, taken: list[A
 def test_a_fact_is_read_as_late_as_an_argument(taken: list[Any]) -> None:
     """A history that is annotated, or passed beside the question, is that of the messages."""
     history = built(called([*taken, QUESTION])).message_history
+    fields = history_of([*taken, QUESTION])
+    assert history == TypeAdapter(list[Message]).validate_python(fields)
     assert (
         built(called("Why?", facts={"message_history": [*taken, QUESTION]})).message_history
         == history

@@ -14,7 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.annotations import clean_annotation, flag_of
-from agenteval_otel.capture.build import SNAPSHOT, TRUNCATED, history_fields, last_question
+from agenteval_otel.capture.build import (
+    SNAPSHOT,
+    TRUNCATED,
+    history_fields,
+    last_question,
+    message_of,
+)
 from agenteval_otel.capture.fields import MAX_ITEMS, short
 from agenteval_otel.capture.messages import Call, Result, Turn
 from agenteval_otel.capture.reading import plain_calls
@@ -159,7 +165,7 @@ class SpanAnswer:
 
         Call it after the calls were read: the history may have further results of theirs.
         """
-        self.history = [_message(message) for message in history_fields(self.before)]
+        self.history = list(map(message_of, history_fields(self.before)))
         self.tool_calls = [
             construct(ToolCall, call) for call in plain_calls(self.calls, PlainCopy()) or ()
         ]
@@ -267,13 +273,6 @@ def input_of(answer: SpanAnswer) -> ReadInput:
         has_content,
         is_unread,
     )
-
-
-def _message(fields: dict[str, Any]) -> Message:
-    """Return a message from clean fields."""
-    if "tool_calls" in fields:
-        fields["tool_calls"] = [construct(ToolCall, call) for call in fields["tool_calls"]]
-    return construct(Message, fields)
 
 
 def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
