@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.goals import holds
 from benchmarks.harness import Bench, Figure, Numbers, Phase, Size, standalone
 
-__all__ = ["BENCH"]
+__all__ = ["BENCH", "own_providers"]
 
 _FLUSH_EVERY = 500
 _CASES: dict[str, tuple[int, frozenset[str]]] = {
@@ -75,7 +75,8 @@ def _emissions(count: int, results: int) -> list[Callable[[Any], None]]:
     return [emission(number) for number in range(count)]
 
 
-def _own_providers() -> Any:
+def own_providers() -> Any:
+    """Providers of ours whose requests are encoded and sent nowhere."""
     from agenteval_otel.telemetry.providers import Providers
     from agenteval_otel.telemetry.target import OtlpTarget, SendOutcome
 
@@ -144,7 +145,7 @@ def _taken_us(
 ) -> float:
     from agenteval_otel.telemetry.emitter import Emitter
 
-    emitter = Emitter(_own_providers() if own else _providers_of_sdk(), signals=signals)
+    emitter = Emitter(own_providers() if own else _providers_of_sdk(), signals=signals)
 
     def taken_us() -> float:
         began = time.process_time()

@@ -72,11 +72,18 @@ def use_tracing() -> trace.Tracer:
 
 
 class RawSpan:
-    """The handler in a span with five attributes: what tracing a call costs by itself."""
+    """The handler in a span with five attributes: what tracing a call costs by itself.
+
+    Args:
+        tracer: By default the process's.
+    """
+
+    def __init__(self, tracer: trace.Tracer | None = None) -> None:
+        self._tracer = tracer
 
     def wrap(self, handler: Callable[..., Any]) -> Any:
         """The traced handler."""
-        tracer = trace.get_tracer("host")
+        tracer = self._tracer or trace.get_tracer("host")
 
         def traced(*args: Any) -> Any:
             with tracer.start_as_current_span("invoke_agent answer", attributes=_FIVE):
