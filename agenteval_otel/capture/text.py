@@ -22,6 +22,8 @@ from agenteval_otel.runtime.text import sanitise
 CAP_CHARS: Final = 256 * 1024
 _MARGIN_CHARS: Final = 16 * 1024
 _WORD_CHARS: Final = 128
+_MARKER: Final = re.compile(r"\n\[\.\.\. [0-9]{1,12} characters left out \.\.\.\]\n")
+_MARKER_CHARS: Final = 48  # at most
 _BASE64: Final = ";base64,"
 _DATA_URL: Final = re.compile(
     r"data:(\w{1,32})/[\w.+-]{1,64}(?:;[\w.=+-]{1,64}){0,3};base64,", re.ASCII
@@ -66,18 +68,26 @@ def without_data_urls(text: str) -> str:
 def cap(text: str, limit: int = CAP_CHARS) -> str:
     """Keep at most `limit` characters: three quarters of the head and one quarter of the tail.
 
-    A marker between them says so, and is not counted. Data URLs are left out first.
+    A marker between them says so, and is not counted. A text that was cut to as many before stays
+    as it is. Data URLs are left out first.
 
     No secret, number or address that redaction knows is cut in two: neither half would be
     recognised later.
     """
     text = without_data_urls(text)
-    if len(text) <= limit:
+    if len(text) <= limit or _is_cut_to(text, limit):
         return text
     near = min(_WORD_CHARS, limit // 8)
     head = _cut(text, limit * 3 // 4, near, before=True)
     tail = _cut(text, len(text) - (limit - limit * 3 // 4), near, before=False)
     return f"{text[:head]}\n[... {tail - head} characters left out ...]\n{text[tail:]}"
+
+
+def _is_cut_to(text: str, limit: int) -> bool:
+    if len(text) > limit + _MARKER_CHARS:
+        return False
+    marker = _MARKER.search(text)
+    return marker is not None and len(text) - len(marker[0]) <= limit
 
 
 def _cut(text: str, at: int, near: int, *, before: bool) -> int:

@@ -21,6 +21,7 @@ from agenteval_otel.capture.reasons import CaptureError
 from agenteval_otel.capture.text import CAP_CHARS, cap, clean, to_text, without_data_urls
 from agenteval_otel.runtime.text import sanitise
 from tests.capture.hostile import Broken, BrokenList, BrokenMapping, BrokenText, any_text
+from tests.capture.support import read_answer
 
 
 @settings(deadline=None)
@@ -61,6 +62,26 @@ def test_a_cap_keeps_head_and_tail(text: str, limit: int) -> None:
     assert text.endswith(tail)
     assert len(head) <= limit * 3 // 4
     assert len(head) + len(tail) + left_out == len(text)
+
+
+@given(st.text(st.sampled_from("a \n[.]1\ud800é")), st.integers(1, 30), st.integers(8, 60))
+def test_a_text_is_cut_once(text: str, times: int, limit: int) -> None:
+    """A text that was cut and is cleaned again keeps its parts, and the number of what is missing."""
+    once = cap(text * times, limit)
+    assert cap(once, limit) == once
+    assert clean(clean(once, limit), limit) == clean(once, limit)
+    assert len(once) <= limit + 48
+
+
+def test_a_long_answer_says_how_much_of_it_is_missing() -> None:
+    """The marker of an answer of 1 MB has the number of the characters that are left out."""
+    answer = "word " * 200_000
+    text = read_answer(answer).text
+    (marker,) = re.findall(r"\n\[\.\.\. (\d+) characters left out \.\.\.\]\n", text)
+    assert int(marker) == len(answer) - (
+        len(text) - len(f"\n[... {marker} characters left out ...]\n")
+    )
+    assert int(marker) > 700_000
 
 
 def test_a_cap_cuts_between_words_where_it_can() -> None:
