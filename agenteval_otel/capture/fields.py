@@ -69,7 +69,7 @@ def field(value: object, name: str) -> Any:
 
 def first_value(value: object, *names: str) -> Any:
     """Return the first of these fields that is there, whatever it is. Return None if none is."""
-    fields = _stored_fields(value)
+    fields = _fields_by_name(value)
     for name in names:
         content = fields.get(name)
         if content is not None:
@@ -82,7 +82,7 @@ def first(value: object, *names: str) -> str | None:
 
     Examples are an id, a model's name, a reason.
     """
-    fields = _stored_fields(value)
+    fields = _fields_by_name(value)
     for name in names:
         text = short(fields.get(name))
         if text:
@@ -90,7 +90,7 @@ def first(value: object, *names: str) -> str | None:
     return None
 
 
-def _stored_fields(value: object) -> Mapping[Any, Any]:
+def _fields_by_name(value: object) -> Mapping[Any, Any]:
     """Return the fields of a dictionary or of a detached object. Any other value has none."""
     if type(value) is Detached:
         return value.fields

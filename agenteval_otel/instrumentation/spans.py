@@ -31,7 +31,7 @@ from agenteval_otel.engine.pipeline import Pipeline
 from agenteval_otel.engine.pipeline.exit import watch_exit
 from agenteval_otel.engine.task import Follower, HandlerCall, Task
 from agenteval_otel.instrumentation.handler import Handler
-from agenteval_otel.models.value import completed, copy_with
+from agenteval_otel.models.value import completed, copy_with, stored_fields
 from agenteval_otel.runtime.fork import reset_in_child
 from agenteval_otel.runtime.log import log
 from agenteval_otel.runtime.memory import MEMORY, kept_bytes
@@ -102,7 +102,7 @@ class SpanEvaluation:
         All traces are read first, which takes less time than both steps for each.
         """
         foreign_spans = [without_evaluations(trace.spans) for trace in traces]
-        readings = read_traces(foreign_spans, nested_agents=self._nested)
+        readings = read_traces(foreign_spans, nested_agents=self._nested, failed_later=self._fail)
         followers = followers or [None] * len(traces)
         for trace, foreign, reading, follower in zip(
             traces, foreign_spans, readings, followers, strict=True
@@ -121,11 +121,11 @@ class SpanEvaluation:
         pipeline = self._pipeline or default_pipeline()
         monitored = below(trace.spans, _monitored(trace.spans))
         for name, count in reading.failed.items():
-            pipeline.accounting.fail(f"spans:{name}", count)
+            self._fail(name, count)
         for mapped in reading.answers:
             try:
                 is_monitored = mapped.span.span_id in monitored
-                self._take(mapped, follower, is_monitored=is_monitored)
+                self._take(mapped, trace.size_bytes, follower, is_monitored=is_monitored)
             except Exception as error:
                 pipeline.broken("spans", error)
 
@@ -164,6 +164,9 @@ class SpanEvaluation:
             log.warning("answer_unreadable", part="sidecar", error_type=type(error).__name__)
             return
         _submit(pipeline, task, _TASK_BYTES + kept_bytes(task.input), follower)
+
+    def _fail(self, name: str, count: int = 1) -> None:
+        (self._pipeline or default_pipeline()).accounting.fail(f"spans:{name}", count)
 
     def _count(self, reading: TraceReading, *, ours: int, foreign: int) -> None:
         """Count the spans of a trace: those of evaluations, and the others by what became of them."""
@@ -221,6 +224,7 @@ class SpanEvaluation:
     def _take(
         self,
         mapped: Mapped,
+        trace_bytes: int,
         follower: Follower | None,
         *,
         is_monitored: bool,
@@ -271,7 +275,9 @@ class SpanEvaluation:
         if settings.content and settings.storage is not None:
             completed(task.input, {"steps": mapped.steps()})
         # a text of JSON may be a quarter of what it says
-        size_bytes = _TASK_BYTES + kept_bytes(task.input)
+        size_bytes = _TASK_BYTES + kept_bytes(stored_fields(task.input))
+        if mapped.answer.reads_later:
+            size_bytes += trace_bytes  # the input keeps the spans
         kept = pipeline.unsampled_calls
         if kept is not None and task.decision is not None and not task.decision.sampled:
             kept.keep(task, size_bytes)

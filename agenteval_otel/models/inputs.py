@@ -273,7 +273,7 @@ class EvaluationInput(PartlyRead, Annotations):
         conversation_ends: The application says that the conversation is over with this answer.
     """
 
-    later_fields: ClassVar[tuple[str, ...]] = ("message_history",)
+    later_fields: ClassVar[tuple[str, ...]] = ("message_history", "prompt", "tool_calls")
 
     response: Any = None
     criteria: tuple[EvaluationCriteria, ...] = ()

@@ -190,7 +190,7 @@ def completed(value: V, fields: dict[str, Any]) -> V:
 
     Return the same value.
     """
-    value.__dict__.update(fields)
+    stored_fields(value).update(fields)
     value.__pydantic_fields_set__.update(fields)
     return value
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agenteval_otel.capture.otlp.body import OtlpMessages, request_of_json
+from agenteval_otel.capture.spans.base import MAPPERS
 from agenteval_otel.capture.spans.span import ReadSpan, event_of_log, spans_of_otlp
 from agenteval_otel.capture.spans.trace import Mapped, TraceReading, read_trace
 
@@ -64,3 +65,19 @@ def answers_of(name: str, **options: Any) -> list[Mapped]:
 def answer_of(name: str, **options: Any) -> Mapped:
     [answer] = answers_of(name, **options)
     return answer
+
+
+def read_at_once(spans: list[ReadSpan], **options: Any) -> TraceReading:
+    """Read a trace as for dialects whose methods may raise: nothing of it is read later."""
+    for mapper in MAPPERS.values():
+        vars(mapper)["reads_later"] = False
+    try:
+        return read_trace(spans, **options)
+    finally:
+        for mapper in MAPPERS.values():
+            del vars(mapper)["reads_later"]
+
+
+def contents_of(reading: TraceReading) -> list[dict[str, Any]]:
+    """The fields of each answer's input."""
+    return [mapped.input.model_dump() for mapped in reading.answers]

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agenteval_otel.capture.spans.base import MAPPERS
+from agenteval_otel.capture.spans.trace import read_traces
 from agenteval_otel.capture.spans.values import MAX_JSON_CHARS, numbered, structured
 from agenteval_otel.capture.text import CAP_CHARS
 from agenteval_otel.mappers import ReadEvent, ReadSpan, read_trace
 from agenteval_otel.models import EvaluationInput
-from tests.mappers.support import NAMES, spans_of
+from tests.mappers.support import NAMES, contents_of, read_at_once, spans_of
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 
@@ -209,7 +210,7 @@ def test_any_value_in_any_attribute_gives_valid_inputs_or_none(
     data: st.DataObject, name: str
 ) -> None:
     """Some attributes of real spans get other values, as JSON text too: no mapper raises, every
-    input is valid.
+    input is valid, and what is read later is what is read at once.
     """
     spans = spans_of(name)
     for span in spans:
@@ -217,8 +218,12 @@ def test_any_value_in_any_attribute_gives_valid_inputs_or_none(
             st.dictionaries(st.sampled_from(ATTRIBUTES), values | values.map(_as_json), max_size=4)
         )
         span.attributes = {**span.attributes, **changed}
-    reading = read_trace(spans, nested_agents=True)
+    failed: list[str] = []
+    [reading] = read_traces([spans], nested_agents=True, failed_later=failed.append)
+    at_once = read_at_once(spans, nested_agents=True)
+    assert repr(contents_of(reading)) == repr(contents_of(at_once))  # NaN is not equal to itself
     assert not reading.failed
+    assert not failed
     for mapped in reading.answers:
         assert mapped.mapper in MAPPERS
         EvaluationInput.model_validate(mapped.input.model_dump(by_alias=True))

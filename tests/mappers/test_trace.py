@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from itertools import permutations
+from typing import Any, ClassVar
 
 import pytest
 
-from agenteval_otel.capture.spans.base import MAPPERS, role_of
+from agenteval_otel.capture.messages import Call, Turn
+from agenteval_otel.capture.spans.base import MAPPERS, Role, role_of
 from agenteval_otel.capture.spans.span import ReadEvent
 from agenteval_otel.capture.spans.trace import MAX_SPANS, read_traces
 from agenteval_otel.mappers import ReadSpan, SpanMapper, read_trace, span_mapper
-from tests.mappers.support import AGENT_NAMES, spans_of
+from tests.mappers.support import AGENT_NAMES, NAMES, contents_of, read_at_once, spans_of
 
 
 def span(id: int, parent: int | None = None, start: int = 0, **attributes: Any) -> ReadSpan:
@@ -241,6 +243,94 @@ def test_a_mapper_that_raises_is_counted_and_the_others_go_on(method: str, regis
     reading = read_trace(spans)
     assert 1 in [mapped.span.span_id for mapped in reading.answers]
     assert set(reading.failed) == {"own: KeyError"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_read_later_is_what_is_read_at_once(name: str) -> None:
+    """Each field alone and in any order, and only what something looks at."""
+    expected = contents_of(read_at_once(spans_of(name)))
+    for fields in permutations(("prompt", "message_history", "tool_calls")):
+        answers = read_trace(spans_of(name)).answers
+        for mapped, content in zip(answers, expected, strict=True):
+            for field in fields:
+                value = mapped.input.model_dump(include={field})[field]
+                assert getattr(mapped.input, field) is None or value == content[field]
+        assert [mapped.input.model_dump() for mapped in answers] == expected
+
+
+class _Counting(SpanMapper):
+    """Reads spans with ``own`` and notes what it is asked for."""
+
+    name = "own"
+    kind = "own"
+    roles: ClassVar[Mapping[str, Role]] = {"agent": "agent", "model": "model", "tool": "tool"}
+    asked: ClassVar[list[tuple[str, int]]] = []
+    raises = False
+
+    def before(self, span: ReadSpan) -> list[Turn]:
+        return self._turns("before", span, "user")
+
+    def answer(self, span: ReadSpan) -> list[Turn]:
+        return self._turns("answer", span, "assistant")
+
+    def tool_call(self, span: ReadSpan) -> Call | None:
+        return Call("1", self._turns("tool_call", span, "tool")[0].role)
+
+    def _turns(self, method: str, span: ReadSpan, role: str) -> list[Turn]:
+        self.asked.append((method, span.span_id))
+        if self.raises and span.span_id > 1:
+            raise KeyError("a secret")
+        return [Turn(role, f"{method} {span.span_id}")]
+
+
+def own_run() -> list[ReadSpan]:
+    return [span(1, own="agent"), span(2, 1, own="model"), span(3, 1, own="tool")]
+
+
+def test_what_nothing_looks_at_is_not_read(registry: None) -> None:
+    """Of a dialect that says that it raises nothing: the agent's own span shows the answer."""
+
+    @span_mapper
+    class Later(_Counting):
+        reads_later = True
+        asked: ClassVar[list[tuple[str, int]]] = []
+
+    [mapped] = read_trace(own_run()).answers
+    shown = [("before", 1), ("answer", 1)]
+    assert mapped.input.response == "answer 1"
+    assert Later.asked == shown
+    assert [call.name for call in mapped.input.tool_calls or ()] == ["tool"]
+    assert Later.asked == [*shown, ("answer", 2), ("tool_call", 3)]
+    assert mapped.input.prompt == "before 1"
+    assert Later.asked[4:] == [("before", 2)]
+    assert [message.content for message in mapped.input.message_history or ()] == ["before 1"]
+    assert len(Later.asked) == 5
+
+
+@pytest.mark.parametrize(("chars", "is_later"), [(100, True), (100_000, False)])
+def test_the_spans_of_a_long_answer_are_not_kept(chars: int, is_later: bool) -> None:
+    """They would hold its text a second time, for as long as the answer waits."""
+    [mapped] = read_trace([chat(1, answer="x" * chars)]).answers
+    assert mapped.answer.reads_later is is_later
+    assert mapped.input.prompt == "q"
+
+
+def test_a_dialect_that_raises_later_is_counted_and_the_field_is_none(registry: None) -> None:
+    """Looking at a field never raises. The name of what raised is reported, and no content."""
+
+    @span_mapper
+    class Broken(_Counting):
+        reads_later = True
+        raises = True
+
+    failed: list[str] = []
+    [reading] = read_traces([own_run()], failed_later=failed.append)
+    [mapped] = reading.answers
+    assert not reading.failed
+    assert not failed
+    assert mapped.input.tool_calls is None
+    assert mapped.input.message_history is None
+    assert failed == ["own: KeyError", "own: KeyError"]
 
 
 def test_a_new_dialect_is_one_class(registry: None) -> None:

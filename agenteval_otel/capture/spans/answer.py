@@ -9,8 +9,9 @@ leaves out of an agent's span. Where they disagree, the evaluated span takes pre
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from agenteval_otel.capture.annotations import clean_annotation, flag_of
@@ -29,13 +30,15 @@ from agenteval_otel.capture.spans.span import ReadSpan
 from agenteval_otel.capture.spans.values import first_choice, has_text, structured
 from agenteval_otel.capture.text import CAP_CHARS, PlainCopy, clean, plain
 from agenteval_otel.models import EvaluationInput, Message, ToolCall, Usage
-from agenteval_otel.models.value import construct
+from agenteval_otel.models.value import Later, construct
 from agenteval_otel.semconv import AS_JSON, ENVIRONMENT, ERROR_TYPE
 
 _CONVERSATION_ENDS: Final = "agenteval.conversation.ends"  # the application's word
 _ENVIRONMENTS: Final = (ENVIRONMENT, "deployment.environment")
 _ENDS: Final = frozenset({"stop", "end_turn", "length", "max_tokens", "stop_sequence"})
 _TOKENS: Final = tuple(Usage.model_fields)
+_MOST_CHARS: Final = 16 * 1024
+"""The longest text of an answer that is kept with its spans."""
 _ANNOTATIONS: Final = ("prompt_name", "prompt_version", "experiment", "arm")
 
 
@@ -55,6 +58,11 @@ class Node:
     _facts: dict[str, Any] | None = None
 
     @property
+    def reads_later(self) -> bool:
+        """Tell whether the span may be read when something looks at what it shows."""
+        return self.mapper is None or self.mapper.reads_later
+
+    @property
     def facts(self) -> dict[str, Any]:
         """Return what the span's attributes say, read once."""
         if self._facts is None:
@@ -68,6 +76,12 @@ class Node:
         before, turns = self.mapper.conversation(self.span)
         return before, first_choice(turns) if self.role == "model" else turns
 
+    @property
+    def has_answer_apart(self) -> bool:
+        """Tell whether the answer is read without the conversation before it."""
+        mapper = self.mapper
+        return mapper is not None and type(mapper).conversation is SpanMapper.conversation
+
     def before(self) -> list[Turn]:
         return [] if self.mapper is None else self.mapper.before(self.span)
 
@@ -77,24 +91,29 @@ class Node:
 
 
 class SpanAnswer:
-    """Holds the spans of an answer by what they are for.
+    """Holds the spans of an answer by what they are for, and reads what they show.
+
+    The conversation before the answer, the tool calls and both as values are read with the first
+    call of their method. Of two threads that call it at once both may read, to the same end.
 
     Attributes:
         models: Model calls below no other model call, each response once, by their start. Those of
             nested agents are among them.
         own_models, tools: Of the evaluated agent itself, or those of all agents, where it calls no
-            model itself.
+            model itself. `other_models` are those without the evaluated span.
         starts: The spans that the answer was read from, with all below them: the steps of one loop,
             and the evaluated span.
         aliases: Agent spans below the evaluated one that stand for the same agent.
         agents: Nested agents with a name of their own.
         started_ns: Start of the evaluated span, or of the first of the `steps`: earlier model calls
             of one loop.
-        before, turns: The conversation before the answer, and what was answered, by
-            `read_conversation`.
-        calls: The agent's tool calls, by `read_calls`.
-        tool_runs: The spans of tools with their calls, by `read_calls`.
-        history, tool_calls: `before` and `calls` as values, by `make_values`.
+        shown: What the evaluated span, or one that stands for it, shows of the answer, by
+            `read_shown`.
+        shown_before: What it shows of the conversation before. None while it is unread.
+        reads_later: The text and the question are in what is shown, and reading the rest raises
+            nothing. The rest may be read when something looks at it. Not of a long text, which the
+            spans would keep a second time.
+        tool_runs: The spans of tools with their calls, by `calls`.
     """
 
     def __init__(self, root: Node, steps: Sequence[Node] = ()) -> None:
@@ -106,12 +125,15 @@ class SpanAnswer:
         self.agents: list[Node] = []
         self.retrievals: list[Node] = []
         self.spans = 0
-        self.before: list[Turn] = []
-        self.turns: list[Turn] = []
-        self.calls: list[Call] = []
+        self.shown: list[Turn] = []
+        self.shown_before: list[Turn] | None = None
+        self.reads_later = False
         self.tool_runs: list[tuple[Node, Call]] = []
-        self.tool_calls: list[ToolCall] = []
-        self.history: list[Message] = []
+        self._before: list[Turn] | None = None
+        self._turns: list[Turn] | None = None
+        self._calls: list[Call] | None = None
+        self._tool_calls: list[ToolCall] | None = None
+        self._history: list[Message] | None = None
         by_kind: list[tuple[Node, bool]] = []
         for start in self.starts:
             by_kind += self._walk(start)
@@ -122,6 +144,7 @@ class SpanAnswer:
         known = set(map(id, self.models))
         own = [node for node, nested in by_kind if not (nested and has_own)]
         self.own_models = [node for node in own if id(node) in known]
+        self.other_models = [node for node in self.own_models if node is not root]
         self.tools = [node for node in own if node.role == "tool"]
 
     def _walk(self, root: Node) -> Iterator[tuple[Node, bool]]:
@@ -153,22 +176,71 @@ class SpanAnswer:
                 in_tool = True
             stack += [(child, nested, in_model, in_tool) for child in node.children]
 
-    def read_conversation(self) -> None:
-        self.before, self.turns = _conversation(self)
+    def read_shown(self) -> None:
+        """Read what the agent's own spans show, and decide whether the rest is read later."""
+        root = self.root
+        nodes = (root, *self.aliases, *self.own_models, *self.tools)
+        may_wait = all(node.reads_later for node in nodes)
+        is_alone = not (self.other_models or self.aliases)
+        if root.role == "model" and is_alone and may_wait and root.has_answer_apart:
+            self.shown = root.answer()
+            # It may be in a long conversation, and decides nothing where there is a text.
+            has_question = True
+        else:
+            self.shown_before, self.shown = _shown(self)
+            has_question = root.role != "model" and bool(last_question(self.shown_before))
+        closing = closing_turn(self.shown)
+        text = "" if closing is None else closing.text or ""
+        is_short = 0 < len(text) <= _MOST_CHARS
+        self.reads_later = may_wait and has_question and is_short
 
-    def read_calls(self) -> None:
-        """Read the calls. Call it after the conversation was read."""
-        self.calls = _calls(self)
+    def read_rest(self) -> None:
+        """Read the rest of an answer that cannot be read later."""
+        if not self.reads_later:
+            self.calls()
+            self.history()
+            self.tool_calls()
 
-    def make_values(self) -> None:
-        """Make the values.
+    def before(self) -> list[Turn]:
+        """Return the conversation before the answer."""
+        if self._before is None:
+            self._before = _before_answer(self)
+        return self._before
 
-        Call it after the calls were read: the history may have further results of theirs.
-        """
-        self.history = list(map(message_of, history_fields(self.before)))
-        self.tool_calls = [
-            construct(ToolCall, call) for call in plain_calls(self.calls, PlainCopy()) or ()
-        ]
+    def turns(self) -> list[Turn]:
+        """Return what was answered, with the steps on the way."""
+        if self._turns is None:
+            self._turns = _answer_turns(self)
+        return self._turns
+
+    def calls(self) -> list[Call]:
+        """Return the agent's tool calls."""
+        if self._calls is None:
+            self._calls = _calls(self)
+        return self._calls
+
+    def history(self) -> list[Message]:
+        """Return the conversation before the answer as values."""
+        if self._history is None:
+            if self.root.role == "model":
+                self.calls()  # the spans of tools complete those in the conversation too
+            self._history = list(map(message_of, history_fields(self.before())))
+        return self._history
+
+    def tool_calls(self) -> list[ToolCall]:
+        """Return the tool calls as values."""
+        if self._tool_calls is None:
+            if self.root.role == "model":
+                self.history()  # it may have further results of theirs
+            calls = plain_calls(self.calls(), PlainCopy()) or ()
+            self._tool_calls = [construct(ToolCall, call) for call in calls]
+        return self._tool_calls
+
+    def may_have_calls(self) -> bool:
+        """Tell whether there may be tool calls, without reading the model calls for them."""
+        if self.tools or self.root.role == "model" or any(turn.calls for turn in self.shown):
+            return True
+        return not all(map(_only_says, self.other_models))
 
     def facts(self) -> dict[str, Any]:
         """Return facts of the evaluated span, of those that stand for it, and of its model calls.
@@ -206,6 +278,16 @@ def _each_response_once(models: Iterable[Node]) -> Iterator[Node]:
         yield node
 
 
+Failed = Callable[[str], object]
+"""Gets the mapper of an answer and the class of what it has raised: ``openinference: KeyError``."""
+
+
+def failure_of(node: Node, error: Exception) -> str:
+    """Return the mapper's name and the exception's, without content."""
+    name = node.mapper.name if node.mapper else node.span.scope
+    return f"{name}: {type(error).__name__}"
+
+
 class ReadInput(NamedTuple):
     """An evaluation input, and what is known beside it.
 
@@ -221,24 +303,87 @@ class ReadInput(NamedTuple):
     is_unread: bool
 
 
-def input_of(answer: SpanAnswer) -> ReadInput:
-    """Return the evaluation input of an answer whose spans have been read."""
+class _Content(NamedTuple):
+    """Holds what an answer says, and the fields of its prompt, history and tool calls."""
+
+    closing: Turn | None
+    has_content: bool
+    is_unread: bool
+    fields: dict[str, Any]
+
+
+def closing_turn(turns: list[Turn]) -> Turn | None:
+    """Return the last turn that says something or calls a tool."""
+    return next((turn for turn in reversed(turns) if turn.text or turn.calls), None)
+
+
+def _content_read(answer: SpanAnswer) -> _Content:
+    before = answer.before()
+    turns = answer.turns()
+    calls = answer.calls()
+    closing = closing_turn(turns)
+    text = None if closing is None else closing.text
+    is_unread = not text and not calls and any(turn.has_unread_parts for turn in turns)
+    question = last_question(before)
+    has_content = bool(text or question) or any(call.arguments is not None for call in calls)
+    fields: dict[str, Any] = {}
+    if has_content and before:
+        fields["prompt"] = question
+        fields["message_history"] = answer.history()
+    if calls:
+        fields["tool_calls"] = answer.tool_calls() or None
+    return _Content(closing, has_content, is_unread, fields)
+
+
+def _content_shown(answer: SpanAnswer, failed: Failed) -> _Content:
+    """Return what `_content_read` does. What is not shown is read once something looks at it."""
+
+    def later(read: Callable[[SpanAnswer], Any]) -> Later:
+        return Later(partial(_read_or_none, read, answer, failed))
+
+    fields = {"prompt": later(_prompt), "message_history": later(_history)}
+    if answer.may_have_calls():
+        fields["tool_calls"] = later(_tool_calls)
+    return _Content(closing_turn(answer.shown), True, False, fields)
+
+
+def _read_or_none(read: Callable[[SpanAnswer], Any], answer: SpanAnswer, failed: Failed) -> Any:
+    """Return what is read. Report an error and return None: looking at a field raises nothing."""
+    try:
+        return read(answer)
+    except Exception as error:
+        failed(failure_of(answer.root, error))
+        return None
+
+
+def _prompt(answer: SpanAnswer) -> str | None:
+    return last_question(answer.before())
+
+
+def _history(answer: SpanAnswer) -> list[Message] | None:
+    return answer.history() or None
+
+
+def _tool_calls(answer: SpanAnswer) -> list[ToolCall] | None:
+    return answer.tool_calls() or None
+
+
+def input_of(answer: SpanAnswer, failed: Failed) -> ReadInput:
+    """Return the evaluation input of an answer of which `read_shown` and `read_rest` were called.
+
+    `failed` gets what raises when the rest is read later.
+    """
     root = answer.root
     facts = answer.facts()
     last = answer.facts_of_last()
-    before = answer.before
-    turns = answer.turns
-    calls = answer.calls
-    last_turn = next((turn for turn in reversed(turns) if turn.text or turn.calls), None)
-    text = None if last_turn is None else last_turn.text
-    is_unread = not text and not calls and any(turn.has_unread_parts for turn in turns)
-    question = last_question(before) if before else None
-    has_content = bool(text or question) or any(call.arguments is not None for call in calls)
+    content = _content_shown(answer, failed) if answer.reads_later else _content_read(answer)
+    closing = content.closing
+    text = None if closing is None else closing.text
     error_type = error_type_of(root.span)
     agent = answer.name or _name_of(answer)
     duration_ns = max(0, root.span.end_ns - answer.started_ns)
     fields: dict[str, Any] = {}
-    fields["response"] = clean(text or "") if has_content else None
+    fields["response"] = clean(text or "") if content.has_content else None
     fields["timestamp"] = root.span.end_ns // 1_000_000
     fields["duration_s"] = duration_ns / 1e9
     fields["turns"] = len(answer.own_models) or None
@@ -254,12 +399,8 @@ def input_of(answer: SpanAnswer) -> ReadInput:
     fields["agent_config"] = _agent_config(answer)
     fields["usage"] = _usage(answer)
     fields["cost"] = _cost(answer)
-    if has_content and before:
-        fields["prompt"] = question
-        fields["message_history"] = answer.history
-    if calls:
-        fields["tool_calls"] = answer.tool_calls or None
-    if last_turn is not None and last_turn.is_json:
+    fields |= content.fields
+    if closing is not None and closing.is_json:
         fields["response_form"] = AS_JSON
     if facts.get("streamed") is True:
         fields["stream_end"] = "error" if error_type else "completed"
@@ -270,20 +411,13 @@ def input_of(answer: SpanAnswer) -> ReadInput:
     return ReadInput(
         construct(EvaluationInput, fields),
         None if user_id is None else clean(str(user_id), 512),
-        has_content,
-        is_unread,
+        content.has_content,
+        content.is_unread,
     )
 
 
-def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
-    """Return the conversation before the answer, and what was answered.
-
-    Both are read from the evaluated span and its model calls.
-
-    An agent's span often has only the question. The first model call also has the instructions and
-    earlier messages, which are used if they contain the question. The answer's text is the agent's,
-    else the last model call's. The tool calls of all models count.
-    """
+def _shown(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
+    """Return the conversation before the answer and the answer, as the agent's own spans show them."""
     before, turns = answer.root.conversation()
     for node in answer.aliases:
         if before and has_text(turns):
@@ -292,19 +426,39 @@ def _conversation(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
         before = before or more_before
         if not has_text(turns):
             turns = more_turns
-    models = [node for node in answer.own_models if node is not answer.root]
+    return before, turns
+
+
+def _before_answer(answer: SpanAnswer) -> list[Turn]:
+    """Return the conversation before the answer.
+
+    An agent's span often has only the question. The first model call also has the instructions and
+    earlier messages, which are used if they contain the question.
+    """
+    before = answer.root.before() if answer.shown_before is None else answer.shown_before
+    models = answer.other_models
     if models and not any(turn.role == "system" for turn in before):
-        question = last_question(before) if before else None
+        question = last_question(before)
         earlier = models[0].before()
         if not question or question in (turn.text for turn in earlier if turn.role == "user"):
             before = earlier or before
+    return before
+
+
+def _answer_turns(answer: SpanAnswer) -> list[Turn]:
+    """Return what was answered.
+
+    The answer's text is the agent's, else the last model call's. The tool calls of all models
+    count.
+    """
+    models = answer.other_models
     # Where an agent shows its answer, texts of its models are steps before it.
-    if any(turn.text for turn in turns):
-        return before, [*_steps_of_models(models), *turns]
-    turns = list(turns)
+    if any(turn.text for turn in answer.shown):
+        return [*_steps_of_models(models), *answer.shown]
+    turns = list(answer.shown)
     for node in models:
         turns += node.answer()
-    return before, turns
+    return turns
 
 
 def _steps_of_models(models: list[Node]) -> list[Turn]:
@@ -333,18 +487,10 @@ def _calls(answer: SpanAnswer) -> list[Call]:
 
     The spans of the tools and the tools' messages complete them.
     """
-    before = answer.before
-    turns = answer.turns
     calls: list[Call] = []
     by_id: dict[str, Call] = {}
     results: dict[str, Result] = {}
-    # A lone model call may be the last step of a loop; the steps before it follow the user's last
-    # message.
-    last_user = max(
-        (index for index, turn in enumerate(before) if turn.role == "user"), default=len(before)
-    )
-    steps = before[last_user + 1 :] if answer.root.role == "model" else []
-    for turn in (*steps, *turns):
+    for turn in (*_steps_in_conversation(answer), *answer.turns()):
         results.update({result.id: result for result in turn.results if result.id})
         for call in turn.calls:
             known = by_id.get(call.id) if call.id else None
@@ -365,6 +511,20 @@ def _calls(answer: SpanAnswer) -> list[Call]:
             call.result = result.value
             call.error = result.error
     return calls
+
+
+def _steps_in_conversation(answer: SpanAnswer) -> list[Turn]:
+    """Return the steps before a lone model call that is the last step of a loop.
+
+    They follow the user's last message.
+    """
+    if answer.root.role != "model":
+        return []
+    before = answer.before()
+    last_user = max(
+        (index for index, turn in enumerate(before) if turn.role == "user"), default=len(before)
+    )
+    return before[last_user + 1 :]
 
 
 def _add_runs(

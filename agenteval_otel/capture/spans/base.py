@@ -70,6 +70,9 @@ class SpanMapper:
             ``user_id``, ``prompt_name``, ``prompt_version``, ``experiment``, ``arm``, ``cost`` in
             USD, ``streamed``.
         tokens: Attributes by the field of `Usage`. The input's tokens include those of the cache.
+        reads_later: Its methods raise nothing, whatever a span holds. History, prompt and tool calls
+            may then be read when something looks at them. Of other dialects they are read with the
+            answer, which fails if that raises.
         workflows_ask_models: A workflow without a model call and an agent below it is a function of
             the application that is traced, and no answer.
     """
@@ -80,6 +83,7 @@ class SpanMapper:
     roles: ClassVar[Mapping[str, Role]] = {}
     facts: ClassVar[Mapping[str, Names]] = COMMON
     tokens: ClassVar[Mapping[str, Names]] = {}
+    reads_later: ClassVar[bool] = False
     workflows_ask_models: ClassVar[bool] = False
 
     def reads(self, span: ReadSpan) -> bool:

@@ -98,7 +98,7 @@ def _places(answer: SpanAnswer) -> Iterator[_Place]:
 
 def _tool_runs(answer: SpanAnswer) -> dict[int, _ToolRun]:
     """Return the tools that ran, by the id of the node."""
-    named = [call for call in answer.calls if call.name]
+    named = [call for call in answer.calls() if call.name]
     numbers = {id(call): number for number, call in enumerate(named)}
     return {id(node): _ToolRun(call.name, numbers.get(id(call))) for node, call in answer.tool_runs}
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from agenteval_otel.capture.spans.answer import Node, SpanAnswer, input_of
+from agenteval_otel.capture.spans.answer import Failed, Node, SpanAnswer, failure_of, input_of
 from agenteval_otel.capture.spans.base import mapper_of
 from agenteval_otel.capture.spans.span import ReadSpan
 from agenteval_otel.capture.spans.steps import steps_of
@@ -42,15 +42,15 @@ class Mapped:
     mapper: str
     content_switch: str | None
     spans: int
-    is_unread: bool = False
-    answer: SpanAnswer | None = None
+    is_unread: bool
+    answer: SpanAnswer
 
     def steps(self) -> list[RunStep] | None:
         """Return the run's steps, which `input` lacks: only stored content needs them.
 
         Return None if there are no steps.
         """
-        return None if self.answer is None else steps_of(self.answer)
+        return steps_of(self.answer)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,9 +84,17 @@ def read_trace(spans: Iterable[ReadSpan], *, nested_agents: bool = False) -> Tra
 
 
 def read_traces(
-    traces: Iterable[Iterable[ReadSpan]], *, nested_agents: bool = False
+    traces: Iterable[Iterable[ReadSpan]],
+    *,
+    nested_agents: bool = False,
+    failed_later: Failed = lambda name: None,
 ) -> list[TraceReading]:
-    """Read traces as `read_trace` does: many traces together take less time."""
+    """Read traces as `read_trace` does: many traces together take less time.
+
+    History, prompt and tool calls of most inputs are read when something looks at them. Until then
+    the input keeps the spans of the trace. `failed_later` gets the mapper that raises there, if one
+    does, as `TraceReading.failed` has it. It may be called on any thread.
+    """
     # Step by step for all of them: the code of all steps together does not fit the processor's
     # caches.
     trees: list[tuple[TraceReading, dict[int, Node]]] = []
@@ -96,7 +104,7 @@ def read_traces(
     answers: list[tuple[TraceReading, SpanAnswer]] = []
     for reading, nodes in trees:
         answers += [(reading, answer) for answer in _answers(nodes, nested_agents, reading)]
-    for read in SpanAnswer.read_conversation, SpanAnswer.read_calls, SpanAnswer.make_values:
+    for read in SpanAnswer.read_shown, SpanAnswer.read_rest:
         understood = []
         for reading, answer in answers:
             try:
@@ -106,7 +114,7 @@ def read_traces(
                 _count(reading, answer.root, error)
         answers = understood
     for reading, answer in answers:
-        mapped = _mapped(answer, reading)
+        mapped = _mapped(answer, reading, failed_later)
         if mapped is not None:
             reading.answers.append(mapped)
     return [reading for reading, _ in trees]
@@ -305,11 +313,11 @@ def _steps_by_answer(siblings: list[Node], reading: TraceReading) -> dict[int, l
     return steps
 
 
-def _mapped(answer: SpanAnswer, reading: TraceReading) -> Mapped | None:
+def _mapped(answer: SpanAnswer, reading: TraceReading, failed_later: Failed) -> Mapped | None:
     node = answer.root
     assert node.mapper is not None
     try:
-        read = input_of(answer)
+        read = input_of(answer, failed_later)
     except Exception as error:
         _count(reading, node, error)
         return None
@@ -322,5 +330,4 @@ def _mapped(answer: SpanAnswer, reading: TraceReading) -> Mapped | None:
 
 
 def _count(reading: TraceReading, node: Node, error: Exception) -> None:
-    name = node.mapper.name if node.mapper else node.span.scope
-    reading.failed[f"{name}: {type(error).__name__}"] += 1
+    reading.failed[failure_of(node, error)] += 1

@@ -87,6 +87,7 @@ class GenAi(SpanMapper):
     """Any span with ``gen_ai.operation.name``."""
 
     name = "gen_ai"
+    reads_later = True
     content_switch = (
         "set OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY, and for instrumentation that knows newer "
         "conventions as well OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental"

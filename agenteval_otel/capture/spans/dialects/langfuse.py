@@ -54,6 +54,7 @@ class Langfuse(SpanMapper):
     """Reads any span with ``langfuse.observation.type``. An agent's name is its observation's."""
 
     name = "langfuse"
+    reads_later = True
     content_switch = (
         "leave capture_input and capture_output of @observe on, and mask nothing of them"
     )

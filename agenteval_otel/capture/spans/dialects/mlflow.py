@@ -52,6 +52,7 @@ class MlFlow(SpanMapper):
     """Reads any span with ``mlflow.spanType``. An agent's name is its span's."""
 
     name = "mlflow"
+    reads_later = True
     content_switch = (
         "leave the inputs and outputs of MLflow's spans in place (span processors may clear them)"
     )

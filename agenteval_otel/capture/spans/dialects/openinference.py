@@ -41,6 +41,7 @@ class OpenInference(SpanMapper):
     """Any span with ``openinference.span.kind``."""
 
     name = "openinference"
+    reads_later = True
     content_switch = "unset OPENINFERENCE_HIDE_INPUTS and OPENINFERENCE_HIDE_OUTPUTS (TraceConfig's hide_ settings)"
     kind = _KIND
     roles = _ROLES

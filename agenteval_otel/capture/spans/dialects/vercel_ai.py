@@ -46,6 +46,7 @@ class VercelAi(SpanMapper):
     """Reads any span with ``ai.operationId``. An agent's name is its ``functionId``."""
 
     name = "vercel_ai"
+    reads_later = True
     content_switch = "leave recordInputs and recordOutputs on in experimental_telemetry"
     kind = _OPERATION
     roles = _ROLES
