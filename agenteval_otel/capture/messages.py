@@ -351,8 +351,9 @@ def text_field(value: object) -> str | None:
 
 def is_message(value: object) -> bool:
     """Tell whether a value is a message, or an item that may be among messages."""
-    if _plain_role(value) is not None:
-        return True
+    role = value.get("role") if type(value) is dict else None
+    if type(role) is str and role in _ROLES:
+        return True  # most of all
     if isinstance(value, tuple):
         if len(value) != 2:
             return False
