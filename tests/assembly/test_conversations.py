@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -14,7 +15,8 @@ from agenteval_otel.capture.assembly.conversations import (
     ConversationKey,
     ConversationSettings,
 )
-from agenteval_otel.models import EvaluationInput
+from agenteval_otel.models import EvaluationInput, Message
+from agenteval_otel.models.value import Later, copy_with
 from agenteval_otel.runtime.memory import MemoryBudget
 
 SPAN = SpanContext(2**127 + 5, 2**63 + 7, False, TraceFlags(3))
@@ -229,3 +231,34 @@ def test_a_conversation_is_evaluated_before_its_turns_take_too_much() -> None:
     assert (conversation.end, len(conversation)) == ("turn_limit", 8)
     assert conversation.size_bytes < 256 * 1024
     assert 8 * 1024 * 1024 < conversation.unpacked_bytes < 9 * 1024 * 1024
+
+
+def test_the_history_of_a_later_turn_is_not_looked_at() -> None:
+    """The first turn's history stands before all others. What later turns bring again is neither
+    read nor counted as memory: 200 turns of 1 MiB each stay one conversation.
+    """
+    looks: list[int] = []
+
+    def read(number: int) -> list[Message]:
+        looks.append(number)
+        return [Message(role="system", content=f"{number}" * 1_000_000)]
+
+    room = Room(max_turns=1_000)
+    for number in range(200):
+        history = Later(partial(read, number))
+        turn = copy_with(EvaluationInput(prompt="q", response="a"), {"message_history": history})
+        closed, had_room = room.assembler.add(
+            ConversationKey("c", "shop"),
+            turn,
+            span=SPAN,
+            started_ns=number,
+            last=number,
+            probability=1.0,
+            now_s=0.0,
+        )
+        assert (closed, had_room) == ([], True)
+    assert looks == [0]
+    (conversation,) = room.assembler.take_all("shutdown")
+    (first, *others) = conversation.input().conversation or ()
+    assert [message.content for message in first.message_history or ()] == ["0" * 1_000_000]
+    assert all(turn.message_history is None for turn in others)
