@@ -77,6 +77,7 @@ THRESHOLD: Final = "agenteval.evaluation.threshold"
 EVALUATION_SHADOW: Final = "agenteval.evaluation.shadow"
 EVALUATION_REPLAYED: Final = "agenteval.evaluation.replayed"
 EVALUATION_LATE: Final = "agenteval.evaluation.late"
+EVALUATION_INCOMPLETE: Final = "agenteval.evaluation.incomplete"
 SUSPECTED_INJECTION: Final = "agenteval.evaluation.suspected_injection"
 OVERALL_SCORE: Final = "agenteval.evaluation.overall_score"
 FAILED_CRITERIA: Final = "agenteval.evaluation.failed_criteria"
@@ -269,7 +270,8 @@ SPANS_READ: Final = "read"
 SPANS_OURS: Final = "ours"
 SPANS_NOT_UNDERSTOOD: Final = "not_understood"
 SPANS_WITHOUT_ANSWER: Final = "without_answer"
-SPANS_LOST: Final = ("late", "left_out", "dropped", "refused", "invalid")
+SPANS_DROPPED: Final = "dropped"
+SPANS_LOST: Final = ("late", "left_out", SPANS_DROPPED, "refused", "invalid")
 SPANS_OUTCOMES: Final = (
     SPANS_READ,
     SPANS_OURS,

@@ -31,6 +31,7 @@ _OF_THE_INPUT = (
     "session_id",
     "agent",
     "stream_end",
+    "incomplete",
     "response_id",
     "conversation_id",
     "model",
@@ -107,6 +108,7 @@ class EvaluatedResponse(HasUnit):
         "due_ns",
         "ended_ns",
         "has_ground_truth",
+        "incomplete",
         "input_snapshot",
         "late",
         "model",
@@ -161,6 +163,7 @@ class EvaluatedResponse(HasUnit):
             self.annotations[name] = redaction.text(value, name.removeprefix(TAG))
         self.stream_end = evaluation_input.stream_end
         self.response_form = evaluation_input.response_form
+        self.incomplete = evaluation_input.incomplete
         self.has_ground_truth = not is_blank(evaluation_input.ground_truth)
         self.results: list[EvaluationResult] = [
             outgoing_words(result, redaction) for result in outcome.results

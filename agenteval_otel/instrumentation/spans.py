@@ -65,6 +65,7 @@ _NUMBERS: Final = frozenset({bool, int, float})
 _LEAST_TICK_S: Final = 0.05
 _MOST_TICK_S: Final = 0.5
 _SHUTDOWN_S: Final = 1.0
+_MOST_LOST: Final = 10_000  # traces that lost a span since the last look
 
 
 class SpanEvaluation:
@@ -123,6 +124,8 @@ class SpanEvaluation:
         for name, count in reading.failed.items():
             self._fail(name, count)
         for mapped in reading.answers:
+            if trace.incomplete is not None:
+                completed(mapped.input, {"incomplete": trace.incomplete})
             try:
                 is_monitored = mapped.span.span_id in monitored
                 self._take(mapped, trace.size_bytes, follower, is_monitored=is_monitored)
@@ -434,6 +437,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
 
     def _reset(self) -> None:
         self._inbox: deque[tuple[ReadableSpan, int]] = deque()
+        self._lost: deque[int] = deque(maxlen=_MOST_LOST)
         self._assembler = TraceAssembler(
             quiet_s=self._quiet_s,
             parent_wait_s=max(60.0, self._quiet_s),
@@ -458,6 +462,7 @@ class AgentEvalSpanProcessor(SpanProcessor):
                 return
             size_bytes = _size_of(span)
             if not MEMORY.read_spans.reserve(size_bytes):
+                self._lost.append(context.trace_id)
                 self._drop()
                 return
             self._inbox.append((span, size_bytes))
@@ -542,6 +547,8 @@ class AgentEvalSpanProcessor(SpanProcessor):
         waiting_bytes = assembler.size_bytes
         try:
             CURRENT.set(EVALUATING)
+            for _ in range(len(self._lost)):
+                assembler.lose(self._lost.popleft())
             for _ in range(len(self._inbox)):
                 span, size_bytes = self._inbox.popleft()
                 waiting_bytes += size_bytes

@@ -30,6 +30,8 @@ from agenteval_otel.semconv import ANNOTATIONS, TAG
 StreamEnd = Literal["completed", "error", "abandoned"]
 ResponseForm = Literal["json"]
 StepKind = Literal["agent", "model", "retrieval", "tool"]
+Incomplete = Literal["parent_missing", "spans_left_out"]
+"""Why an answer may have more than its spans showed when it was evaluated."""
 _INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
 ROOTS = {
     "response": "response",
@@ -261,6 +263,8 @@ class EvaluationInput(PartlyRead, Annotations):
         context: What the agent was given. A list is one of documents.
         error_type: Class name of the exception that the handler raised instead of answering.
         stream_end: How a streamed answer ended. None for answers that were not streamed.
+        incomplete: The spans that it was read from were not all of its trace: a step's parent never
+            came, or the trace has more spans than are kept. None where nothing is known to lack.
         cost: In USD. `duration_s` is in seconds.
         turns: How often the agent asked its model for this answer.
         finish_reason: The model's own word for why it stopped, such as ``stop`` or ``length``.
@@ -301,6 +305,7 @@ class EvaluationInput(PartlyRead, Annotations):
     stream_end: StreamEnd | None = None
     response_form: ResponseForm | None = None
     steps: list[RunStep] | None = None
+    incomplete: Incomplete | None = None
     conversation: list[EvaluationInput] | None = None
     conversation_ends: bool | None = None
 
@@ -506,6 +511,7 @@ _NEWEST = (
     "agent",
     "agent_id",
     "model",
+    "incomplete",
     "conversation_ends",
     *Annotations.model_fields,
 )

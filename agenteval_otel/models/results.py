@@ -11,6 +11,7 @@ from agenteval_otel.models.inputs import (
     NO_GROUND_TRUTH,
     Annotations,
     EvaluationInput,
+    Incomplete,
     StreamEnd,
     names_of,
 )
@@ -301,6 +302,7 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
             conversation, when its last turn was.
         late: Why the results came later than others of their time: the answer waited for an
             off-peak window or batch, or for its ground truth.
+        incomplete: The answer was evaluated before all of its trace was there.
         sampling_scope: ``received`` where the probability is relative to what this process saw,
             because sampling before it is unknown. Otherwise None.
         sampling_clustered: The handler has more than eight calls in one trace, which are sampled
@@ -329,6 +331,7 @@ class AggregatedEvaluationResult(HasUnit, Annotations):
     sampling_clustered: bool = False
     has_ground_truth: bool = False
     stream_end: StreamEnd | None = None
+    incomplete: Incomplete | None = None
     response_id: str | None = None
     conversation_id: str | None = None
     model: str | None = None

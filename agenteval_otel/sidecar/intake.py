@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn
@@ -18,6 +18,7 @@ from agenteval_otel.capture.calls import CURRENT, EVALUATING
 from agenteval_otel.capture.otlp.body import (
     SPAN_BYTES,
     BodyError,
+    Decoding,
     Full,
     OtlpMessages,
     Room,
@@ -173,6 +174,7 @@ class Intake:
         self._waits_for_room = False  # while reading: nothing comes in until something goes
         self._quarantine: Quarantine | None = None
         tick_s = min(max(settings.quiet_s / 4, 0.05), _TICK_S)
+        self.decoding: Decoding | None = None
         self._worker = Worker(
             "agenteval-sidecar", max_waiting=64, idle_s=tick_s, on_idle=self._look, stays=True
         )
@@ -444,12 +446,12 @@ class Intake:
         # A character of Latin-1 has two bytes in UTF-8, and one in memory.
         least = size_bytes // 2 + SPAN_BYTES * count
         if least > memory.max_bytes or memory.used_bytes + least > memory.max_bytes:
-            self._refuse(count, least)
+            self._refuse(kind, request, least)
         records, invalid = _records_in(kind, request)
         sizes = _sizes_of(records)
         reserved = sum(sizes)
         if records and not memory.reserve(reserved):
-            self._refuse(count, reserved)
+            self._refuse(kind, request, reserved)
         kept = 0
         try:
             with self._lock:
@@ -464,7 +466,7 @@ class Intake:
             self._count("refused", count)
             raise Unavailable(str(error)) from None
         except JournalFull:
-            self._refuse(count, 0)
+            self._refuse(kind, request, 0)
         finally:
             # What the assembler did not keep, late spans among them, takes no memory any more.
             memory.release(reserved - kept)
@@ -474,9 +476,22 @@ class Intake:
             self._count("invalid", invalid)
         return invalid
 
-    def _refuse(self, count: int, size_bytes: int) -> NoReturn:
-        """Count the records as refused, and raise: `BodyError` if they can never fit, else `Full`."""
-        self._count("refused", count)
+    def _refuse(self, kind: int, request: Any, size_bytes: int) -> NoReturn:
+        """Count the records as refused, and raise: `BodyError` if they can never fit, else `Full`.
+
+        Traces with a part among them are left out if they never fit. Else they wait for that part,
+        which is sent again: without it they would be scored as if they were whole.
+        """
+        self._count("refused", _count_of(kind, request))
+        trace_ids = _trace_ids_of(kind, request)
+        with self._lock:
+            before = self._assembler.size_bytes
+            if size_bytes > self._memory.max_bytes:
+                for trace_id in trace_ids:
+                    self._assembler.lose(trace_id)
+            else:
+                self._assembler.expect(trace_ids, time.monotonic())
+            self._memory.release(before - self._assembler.size_bytes)
         if size_bytes > self._memory.max_bytes:
             raise BodyError(
                 413, f"takes more than the {self._memory.max_bytes:,} bytes of max_waiting_bytes"
@@ -623,11 +638,14 @@ class Intake:
         with self._lock:
             before = assembler.size_bytes
             complete: Iterable[AssembledTrace]
-            if last:
+            # What waits for a parent is left to the next process, which reads it in the journal.
+            if last and self._journal is None:
                 complete = assembler.take_all()
             else:
                 max_age_s = self._max_age_s()
-                complete = assembler.take(time.monotonic(), quiet_s=quiet_s, max_age_s=max_age_s)
+                complete = assembler.take(
+                    self._seen_until_s(), quiet_s=quiet_s, max_age_s=max_age_s
+                )
             for trace in complete:
                 traces.append(trace)
                 taken_bytes += trace.size_bytes
@@ -644,6 +662,15 @@ class Intake:
                     receipts.append(self._receipts.issue(trace_id, *requests))
             self._begin(receipt for receipt in receipts if receipt is not None)
         return traces, receipts
+
+    def _seen_until_s(self) -> float:
+        """Return the moment up to which everything that came has been put together.
+
+        On a busy machine requests wait to be decoded: a trace is not quiet while its spans may be
+        among them.
+        """
+        oldest_s = None if self.decoding is None else self.decoding.waits_since_s()
+        return time.monotonic() if oldest_s is None else oldest_s
 
     def _max_age_s(self) -> float | None:
         """Return the age at which a trace is evaluated as it is.
@@ -829,17 +856,28 @@ def _key_of(record: _Record, number: int) -> int:
     return -number if isinstance(record, ForwardedAnswer) else record.trace_id
 
 
-def _count_of(kind: int, request: Any) -> int:
-    count = 0
+def _groups_of(kind: int, request: Any) -> Iterator[Sequence[Any]]:
+    """Yield the records of a request, as messages, by resource and scope."""
     if kind == LOGS:
         for resource_logs in request.resource_logs:
             for scope_logs in resource_logs.scope_logs:
-                count += len(scope_logs.log_records)
+                yield scope_logs.log_records
     else:
         for resource_spans in request.resource_spans:
             for scope_spans in resource_spans.scope_spans:
-                count += len(scope_spans.spans)
-    return count
+                yield scope_spans.spans
+
+
+def _count_of(kind: int, request: Any) -> int:
+    return sum(map(len, _groups_of(kind, request)))
+
+
+def _trace_ids_of(kind: int, request: Any) -> set[int]:
+    """Return the traces that a request has a part of."""
+    ids: set[bytes] = set()
+    for records in _groups_of(kind, request):
+        ids.update(record.trace_id for record in records)
+    return {int.from_bytes(trace_id) for trace_id in ids if trace_id}
 
 
 def _records_in(kind: int, request: Any) -> tuple[list[_Record], int]:

@@ -104,6 +104,7 @@ class Sidecar:
         settings = self._settings
         ending = asyncio.Event()
         decoding = Decoding(settings.max_request_bytes)
+        self.intake.decoding = decoding
         self._end = partial(asyncio.get_running_loop().call_soon_threadsafe, ending.set)
         grpc = GrpcReceiver(self.intake, settings, decoding, self._why_not)
         evaluations = Evaluations() if settings.evaluate else None

@@ -26,7 +26,8 @@ ERASED: Final = {"erased": True}
 _KEPT: Final = frozenset({
     "overall_score", "results", "timestamp", "agent", "model", "prompt_name", "prompt_version", "environment",
     "service", "started_ns", "ended_ns", "response_ended_ns", "late", "sampling_probability", "sampling_reason",
-    "sampling_scope", "sampling_clustered", "has_ground_truth", "stream_end", "evaluation_config_snapshot",
+    "sampling_scope", "sampling_clustered", "has_ground_truth", "stream_end", "incomplete",
+    "evaluation_config_snapshot",
 })  # fmt: skip
 _KEPT_OF_RESULT: Final = frozenset({
     "criterion_name", "score", "evaluator_type", "error", "skip_reason", "normalized", "label", "passed", "threshold",

@@ -552,6 +552,7 @@ def response_attributes(response: Any) -> dict[str, Any]:
             names.SAMPLING_CLUSTERED: response.sampling_clustered or None,
             names.STREAM_END: response.stream_end,
             names.RESPONSE_FORM: getattr(response, "response_form", None),
+            names.EVALUATION_INCOMPLETE: getattr(response, "incomplete", None),
             names.CONVERSATION_TURNS: None if conversation is None else len(conversation),
             names.CONVERSATION_END: None if conversation is None else conversation.end,
             names.EVALUATION_REPLAYED: is_replayed or None,

@@ -85,7 +85,7 @@ def test_late_spans_of_an_answer_are_counted_and_no_second_answer() -> None:
     assembler.add(span(1, 3, 2, "execute_tool"), 100, 2.0)
     assert (taken(assembler, 9.0), assembler.late) == ([], 2)
     assembler.add(span(1, 4, operation="invoke_agent"), 100, 10.0)
-    assert taken(assembler, 11.0) == [[4]]
+    assert taken(assembler, 13.0) == [[4]]
 
 
 def test_traces_without_an_answer_are_let_go() -> None:
@@ -232,6 +232,113 @@ def test_a_closed_trace_takes_nothing_more() -> None:
     assert assembler.add_event(event, 1, 1, 100, 1.0)
     assembler.add(chat(2, 2, 1), 100, 1.0)
     assert ([trace.spans[0].trace_id for trace in assembler.take_all()], assembler.late) == ([2], 2)
+
+
+AGENT = "invoke_agent"
+
+
+def incomplete(assembler: TraceAssembler, now_s: float) -> list[str | None]:
+    return [trace.incomplete for trace in assembler.take(now_s)]
+
+
+def test_a_step_without_its_parent_waits_and_then_says_so() -> None:
+    """An agent below another one has ended, which is still at work: its steps have come, it has not.
+    With it the trace is whole; without it, it is taken after the wait, and says what lacks.
+    """
+    steps = [chat(1, 4, parent=3), span(1, 3, 1, AGENT), chat(1, 2, parent=1)]
+    for has_come in (True, False):
+        assembler = TraceAssembler(quiet_s=6.0, parent_wait_s=60.0)
+        for item in steps:
+            assembler.add(item, 100, 0.0)
+        assert taken(assembler, 59.9) == []
+        if has_come:
+            assembler.add(span(1, 1, operation=AGENT), 100, 59.9)
+        assert incomplete(assembler, 65.9) == [None if has_come else "parent_missing"]
+
+
+def test_an_agent_alone_without_its_parent_is_whole() -> None:
+    """Above it is a request of another service, or one that goes on: nothing of the answer lacks."""
+    assembler = TraceAssembler(quiet_s=6.0)
+    for item in (chat(1, 4, parent=3), span(1, 3, 1, AGENT)):
+        assembler.add(item, 100, 0.0)
+    assert incomplete(assembler, 6.0) == [None]
+
+
+def test_what_is_taken_early_says_that_a_parent_is_missing() -> None:
+    """At the end of the process, and where memory is short; a root that is there is whole."""
+    for early in ("end", "memory"):
+        assembler = TraceAssembler(quiet_s=6.0)
+        assembler.add(chat(1, 2, parent=1), 100, 0.0)
+        assembler.add(chat(2, 1), 100, 0.0)
+        traces = assembler.take_all() if early == "end" else assembler.take(3.0, max_age_s=2.0)
+        assert [trace.incomplete for trace in traces] == ["parent_missing", None]
+
+
+def test_a_trace_with_more_spans_than_are_kept_says_so() -> None:
+    assembler = TraceAssembler(quiet_s=6.0, max_trace_spans=3)
+    for number in range(2, 6):
+        assembler.add(span(1, number, 1), 100, 0.0)
+    assembler.add(span(1, 1, operation=AGENT), 100, 0.0)
+    assert (incomplete(assembler, 6.0), assembler.left_out) == (["spans_left_out"], 1)
+
+
+def test_a_trace_without_room_for_a_part_is_left_out_as_a_whole() -> None:
+    """What came of it before, and what comes after, counts as dropped; others are taken."""
+    assembler = TraceAssembler(quiet_s=6.0, max_bytes=1_000)
+    event = ReadEvent("gen_ai.choice", 1, {}, None)
+    for item in (chat(1, 3, parent=1), chat(2, 2)):
+        assert assembler.add(item, 400, 0.0)
+    assert not assembler.add(chat(1, 2, parent=1), 400, 0.0)
+    assert (assembler.spans, assembler.size_bytes) == (1, 400)
+    assert assembler.add(span(1, 1, operation=AGENT), 100, 1.0)
+    assert assembler.add_event(event, 1, 1, 100, 1.0)
+    assert taken(assembler, 10.0) == [[2]]
+    # The one that found no room is counted by who added it.
+    assert (assembler.unread, assembler.late) == ({("dropped", ""): 3}, 0)
+
+
+def test_an_event_without_room_leaves_its_trace_out() -> None:
+    assembler = TraceAssembler(quiet_s=6.0, max_bytes=1_000)
+    assembler.add(chat(1, 1), 800, 0.0)
+    assert not assembler.add_event(ReadEvent("gen_ai.choice", 1, {}, None), 1, 1, 400, 0.0)
+    assert (taken(assembler, 10.0), assembler.unread.total()) == ([], 1)
+
+
+def test_a_trace_waits_for_a_part_that_was_refused() -> None:
+    """Sent again it is whole. If it does not come, or is refused too long, nothing of it is taken."""
+    for comes_s, expected in ((7.0, [[1, 2]]), (None, [])):
+        assembler = TraceAssembler(quiet_s=6.0)
+        assembler.add(span(1, 1, operation=AGENT), 100, 0.0)
+        assembler.expect([1, 2], 5.0)  # nothing of 2 is here
+        assert taken(assembler, 10.9) == []
+        if comes_s is not None:
+            assembler.add(chat(1, 2, parent=1), 100, comes_s)
+        assert taken(assembler, 13.0) == expected
+        assert assembler.unread.total() == (0 if expected else 1)
+    refused = TraceAssembler(quiet_s=6.0)
+    refused.add(span(1, 1, operation=AGENT), 100, 0.0)
+    for now_s in (2.0, 6.0, 10.0, 14.0):
+        refused.expect([1], now_s)
+        assert refused.traces == 1
+    refused.expect([1], 18.0)
+    assert (refused.traces, refused.size_bytes, refused.unread.total()) == (0, 0, 1)
+
+
+def test_after_a_late_span_traces_are_waited_for_longer() -> None:
+    """For a minute after the last one. A span that came again says nothing of the others."""
+    assembler = TraceAssembler(quiet_s=6.0, remember_s=600.0)
+    root = span(1, 1, operation=AGENT)
+    assembler.add(root, 100, 0.0)
+    assert taken(assembler, 6.0) == [[1]]
+    assembler.add(root, 100, 7.0)
+    assembler.add(chat(2, 1), 100, 7.0)
+    assert taken(assembler, 13.0) == [[1]]
+    assembler.add(chat(1, 2, parent=1), 100, 14.0)
+    assembler.add(chat(3, 1), 100, 14.0)
+    assert taken(assembler, 31.9) == []
+    assert taken(assembler, 32.0) == [[1]]
+    assembler.add(chat(4, 1), 100, 68.0)
+    assert taken(assembler, 74.0) == [[1]]
 
 
 @pytest.mark.parametrize("name", AGENT_NAMES)

@@ -18,6 +18,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from agenteval_otel import semconv
 from agenteval_otel.config.load import load_settings
@@ -25,6 +26,7 @@ from agenteval_otel.config.process import build_loaded
 from agenteval_otel.provisioning import MonitoringPlan
 from agenteval_otel.provisioning.collector import files_of
 from benchmarks.sidecar_load import Batch, batches
+from tests.promises.served import add_span, messages, new_trace_id
 
 from .collector import Collector
 from .faults import LOOPBACK, free_ports
@@ -66,13 +68,16 @@ class Pair(NamedTuple):
     front: Collector
     sidecars: list[Sidecar]
 
+    def post(self, body: bytes) -> None:
+        headers = {"Content-Type": "application/x-protobuf"}
+        request = Request(f"{self.front.http_endpoint}/v1/traces", body, headers)
+        urlopen(request, timeout=30).close()
+
     def send(self, requests: Iterator[Batch], count: int) -> list[int]:
         """Send so many requests, and return the numbers of the traces that they complete."""
         completed: list[int] = []
         for batch in islice(requests, count):
-            headers = {"Content-Type": "application/x-protobuf"}
-            request = Request(f"{self.front.http_endpoint}/v1/traces", batch.body, headers)
-            urlopen(request, timeout=30).close()
+            self.post(batch.body)
             completed += batch.completes
         return completed
 
@@ -100,10 +105,24 @@ class Pair(NamedTuple):
 
     def evaluated(self) -> dict[str, float]:
         """How many answers each process has evaluated, by its instance in Prometheus' page."""
-        line = re.compile(
-            r'agenteval_responses_total\{.*agenteval_outcome="evaluated".*instance="([^"]+)".*\} (\S+)'
+        return self._by_instance(r'agenteval_responses_total\{.*agenteval_outcome="evaluated".*')
+
+    def waiting(self) -> list[float]:
+        """How many traces wait in each sidecar."""
+        return list(self._by_instance(r"agenteval_queue_size\{.*").values())
+
+    def _by_instance(self, series: str) -> dict[str, float]:
+        line = re.compile(series + r'instance="([^"]+)".*\} (\S+)')
+        return {match[1]: float(match[2]) for match in line.finditer(self.front.scrape())}
+
+    def marked(self) -> Counter[int]:
+        """How many scores of each trace say that more of it was to come."""
+        events = (event for event in self.front.logs() if event.name == semconv.EVENT_RESULT)
+        return Counter(
+            int(event.trace_id[:16], 16)
+            for event in events
+            if semconv.EVALUATION_INCOMPLETE in event.attributes
         )
-        return {found[1]: float(found[2]) for found in line.finditer(self.front.scrape())}
 
     def wait_for_scores(self, numbers: list[int]) -> None:
         sent = set(numbers)
@@ -215,3 +234,57 @@ def test_two_sidecars_score_every_trace_once_and_whole(
     assert len(shares) == 2
     assert sum(shares.values()) == 2 * 512
     assert min(shares.values()) > 0.3 * 2 * 512
+
+
+def requests_of(traces: list[int]) -> tuple[ExportTraceServiceRequest, ExportTraceServiceRequest]:
+    """Two requests: the model calls of these traces, and their agents, which end after them."""
+    steps, agents = ExportTraceServiceRequest(), ExportTraceServiceRequest()
+    content = {"gen_ai.output.messages": messages("assistant", "We open at nine.")}
+    for request in (steps, agents):
+        group = request.resource_spans.add()
+        group.resource.attributes.add(key="service.name").value.string_value = "shop"
+        group.scope_spans.add()
+    for trace_id in traces:
+        number = f"{trace_id >> 64:08x}"
+        step = {"gen_ai.operation.name": "chat", "gen_ai.response.id": f"chat-{number}", **content}
+        agent = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": "clerk",
+            "gen_ai.conversation.id": f"{number}-",
+            **content,
+        }
+        for request, span_id, parent_id, attributes in (
+            (steps, 2, 1, step),
+            (agents, 1, 0, agent),
+        ):
+            spans = request.resource_spans[0].scope_spans[0].spans
+            add_span(spans, trace_id, span_id, parent_id=parent_id, attributes=attributes)
+    return steps, agents
+
+
+@pytest.mark.parametrize("is_durable", [True, False], ids=["durable", "memory"])
+def test_a_restart_between_the_spans_of_a_trace(
+    collector_binary: Path, written: Path, tmp_path: Path, is_durable: bool
+) -> None:
+    """Nothing is lost. With a journal, traces whose agent has not come are left to the next process,
+    and scored once and whole. In memory their steps are scored when the process ends, which the
+    results say, and the agents' answers after it.
+    """
+    traces = [new_trace_id() for _ in range(200)]
+    steps, agents = requests_of(traces)
+    with balanced(collector_binary, written, tmp_path, is_durable=is_durable) as pair:
+        early = pair.send(batches(), GROUP)  # without a result there are no metrics
+        pair.wait_for_scores(early)
+        pair.front.wait_for(lambda _: pair.waiting() == [0, 0], LIMIT_S)
+        pair.post(steps.SerializeToString())
+        pair.front.wait_for(lambda _: sum(pair.waiting()) == len(traces), LIMIT_S)
+        shares = pair.waiting()
+        pair.sidecars[0].stop()
+        pair.post(agents.SerializeToString())
+        pair.sidecars[0].start()
+        numbers = [*early, *(trace_id >> 64 for trace_id in traces)]
+        pair.wait_for_scores(numbers)
+        print(shares, pair.scores().total(), pair.parts().total(), pair.marked().total())
+        assert pair.scores() == Counter(numbers)
+        assert pair.parts() == pair.marked()
+        assert pair.marked().total() in ([0] if is_durable else shares)

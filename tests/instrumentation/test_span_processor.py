@@ -212,6 +212,19 @@ def test_spans_that_wait_are_bounded(application: Make, monkeypatch: pytest.Monk
     assert MEMORY.read_spans.used_bytes == 0
 
 
+def test_an_answer_of_which_a_span_finds_no_room_is_left_out(
+    application: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its other spans count as dropped too: without the model call it would be scored as another."""
+    app = application(quiet_s=3_600.0)
+    monkeypatch.setattr(MEMORY.read_spans, "max_bytes", 100_000)
+    app.answer("Wait, please.")
+    app.answer("please " * 100_000)  # the model call finds no room, its agent does
+    monkeypatch.undo()
+    assert app.outcomes == {"evaluated": 1}
+    assert app.pipeline.accounting.failures["spans:dropped"] == 2
+
+
 def test_spans_that_wait_count_as_python_keeps_them(application: Make) -> None:
     """A text with an emoji, a list of texts, names of attributes, and what links and events have."""
     app = application(quiet_s=3_600.0)  # no trace is taken meanwhile

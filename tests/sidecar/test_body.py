@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import random
 import sys
+import threading
+import time
 import zlib
 
 import pytest
@@ -229,6 +232,34 @@ def test_a_refusal_keeps_nothing_of_the_body(caplog: pytest.LogCaptureFixture) -
     assert refusal == Refusal(500, "not taken: an error of the receiver")
     assert "ValueError" in caplog.text
     assert "hello" not in caplog.text
+
+
+def test_the_oldest_body_that_waits_is_known_by_its_time() -> None:
+    """Until it is taken or refused: a trace is not quiet while its spans may be in it."""
+    decoding = Decoding(100)
+    decoded = threading.Event()
+
+    async def receive() -> list[float | None]:
+        before = time.monotonic()
+        first = asyncio.create_task(decoding.run(lambda: decoded.wait(60)))
+        await asyncio.sleep(0)
+        began = decoding.waits_since_s()
+        second = asyncio.create_task(decoding.run(without_room))
+        await asyncio.sleep(0)
+        assert began is not None
+        assert before <= began <= time.monotonic()
+        assert decoding.waits_since_s() == began
+        decoded.set()
+        assert await first
+        assert await second == Refusal(429, "no room: try again later", 2)
+        return [began, decoding.waits_since_s()]
+
+    def without_room() -> None:
+        raise Full
+
+    assert decoding.waits_since_s() is None
+    assert asyncio.run(receive())[1] is None
+    decoding.close()
 
 
 def test_bodies_that_wait_are_counted_for_all_receivers() -> None:

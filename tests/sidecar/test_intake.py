@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import shutil
 import sys
@@ -31,11 +32,11 @@ from agenteval_otel.instrumentation.spans import SpanEvaluation
 from agenteval_otel.models import EvaluationInput, EvaluationResult
 from agenteval_otel.runtime.reentrancy import PROCESS
 from agenteval_otel.sampling import RatioSampler
-from agenteval_otel.semconv import METRIC_RESPONSES, METRIC_RESULTS
+from agenteval_otel.semconv import EVALUATION_INCOMPLETE, METRIC_RESPONSES, METRIC_RESULTS
 from agenteval_otel.sidecar.intake import Intake
 from agenteval_otel.sidecar.journal import LOGS, TRACES, Journal
 from agenteval_otel.sidecar.quarantine import Quarantine
-from agenteval_otel.storage import OtlpStorageProvider
+from agenteval_otel.storage import JsonFileStorageProvider, OtlpStorageProvider
 from agenteval_otel.storage.erasure import Erasure
 from agenteval_otel.telemetry.emitter import Emission, Emitter
 from agenteval_otel.testing import RecordedTelemetry
@@ -329,6 +330,60 @@ def test_what_waits_takes_no_more_than_it_may(process: Pipeline) -> None:
     assert process.accounting.outcomes()["evaluated"] == count
 
 
+def test_an_answer_says_that_more_of_its_trace_was_to_come(
+    telemetry: RecordedTelemetry, tmp_path: Path
+) -> None:
+    """A step whose agent has not come does, on the event, on the run span and in what is stored. A
+    whole answer says nothing.
+    """
+    stored = JsonFileStorageProvider(path=str(tmp_path / "results.jsonl"))
+    pipeline = process_of(telemetry, storage=(telemetry.storage(), stored))
+    whole, agent = one_span()
+    _, elsewhere = one_span()
+    requests = (whole, model_call_below(agent, 2), model_call_below(elsewhere, 2))
+    assert taken(started(), *requests) == {"evaluated": 2}
+    marks = [
+        [record.attributes.get(EVALUATION_INCOMPLETE) for record in records]
+        for records in (telemetry.events(), telemetry.spans("evaluation"))
+    ]
+    assert pipeline.shutdown(60.0)
+    lines = (tmp_path / "results.jsonl").read_text().splitlines()
+    marks.append([json.loads(line).get("incomplete") for line in lines])
+    expected = {None, "parent_missing"}
+    assert [set(each) for each in marks] == [expected, expected, expected]
+    assert [len(each) for each in marks] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(("chars", "evaluated"), [(MIB // 2, 2), (2 * MIB, 1)])
+def test_a_refused_part_of_a_trace_is_waited_for(
+    process: Pipeline, chars: int, evaluated: int
+) -> None:
+    """The agent's span is here, and its model call, without which the answer is another one, finds
+    no room. Sent again it is a part of the answer; if it never fits, nothing is evaluated.
+    """
+    small = started(quiet_s=2.0, parent_wait_s=60, max_waiting_bytes=MIB)
+    request, agent = one_span()
+    take(small, request, trace_request(new_trace_id(), text="x" * (MIB // 2)))
+    part = model_call_below(agent, 2)
+    (span,) = part.resource_spans[0].scope_spans[0].spans
+    span.attributes.add(key="made up").value.string_value = "y" * chars
+
+    def is_answered() -> bool:
+        try:
+            take(small, part)
+        except Full:
+            return False
+        except BodyError:
+            return True
+        return True
+
+    assert not is_answered() or evaluated == 1
+    until(is_answered)
+    assert taken(small) == {"evaluated": evaluated}
+    assert "spans:late" not in process.accounting.failures
+    assert process.accounting.failures.get("spans:dropped", 0) == 2 - evaluated
+
+
 @pytest.mark.parametrize("widest", ["x", "é", "漢", "\U0001f600"])
 def test_what_waits_counts_as_python_keeps_it(process: Pipeline, widest: str) -> None:
     """A text with one emoji takes four times its bytes, so a quarter as many are taken."""
@@ -565,7 +620,7 @@ def test_a_journal_larger_than_memory_is_read_as_room_becomes_free(
     tmp_path: Path, process: Pipeline
 ) -> None:
     """In order and within the limit. What waits for a parent goes when nothing else can come in,
-    and the rest is read.
+    and the rest is read. At the end the last ones are left to the next process.
     """
     text = "x" * 200_000 + "\U0001f600"
     requests = [model_call("t", text).SerializeToString() for _ in range(8)]
@@ -580,7 +635,11 @@ def test_a_journal_larger_than_memory_is_read_as_room_becomes_free(
     again = Intake(settings)
     again.start()
     assert again.read_left(threading.Event()) == 8
-    assert taken(again)["capture_failed"] == 8  # model calls without content
+    assert taken(again)["capture_failed"] == 6  # model calls without content
+    last = Intake(settings.model_copy(update={"parent_wait_s": 0.05}))
+    last.start()
+    assert last.read_left(threading.Event()) >= 2
+    assert taken(last)["capture_failed"] == 8
     assert not (tmp_path / "reading").exists()
 
 

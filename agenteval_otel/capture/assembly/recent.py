@@ -10,6 +10,8 @@ ANY_SPAN: Final = 0
 """In place of a span's id: some spans of the trace are remembered."""
 WHOLE_TRACE: Final = 1 << 64
 """In place of a span's id, which is always smaller: every span of the trace counts as seen."""
+PART_LOST: Final = WHOLE_TRACE | 1
+"""In place of a span's id: a part of the trace was lost, so that none of it is evaluated."""
 
 # The newest and two full ones: a span is known for the window and up to half of it longer.
 _GENERATIONS: Final = 3

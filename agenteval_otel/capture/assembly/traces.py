@@ -9,25 +9,51 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from agenteval_otel.capture.assembly.recent import ANY_SPAN, WHOLE_TRACE, RecentSpans
+from agenteval_otel.capture.assembly.recent import (
+    ANY_SPAN,
+    PART_LOST,
+    WHOLE_TRACE,
+    RecentSpans,
+)
 from agenteval_otel.capture.spans.base import mapper_of, role_of
 from agenteval_otel.capture.spans.span import ReadEvent, ReadSpan
-from agenteval_otel.semconv import SPANS_NOT_UNDERSTOOD, SPANS_OURS, SPANS_WITHOUT_ANSWER
+from agenteval_otel.models.inputs import Incomplete
+from agenteval_otel.semconv import (
+    SPANS_DROPPED,
+    SPANS_NOT_UNDERSTOOD,
+    SPANS_OURS,
+    SPANS_WITHOUT_ANSWER,
+)
+
+_DROPPED: Final = (SPANS_DROPPED, "")
+_ANSWERS: Final = frozenset({"agent", "workflow"})
+_PATIENT_S: Final = 60.0
+_PATIENT_TIMES: Final = 3
+"""How long, and by how much, traces are waited for after a span that came late."""
+_EXPECTED_TIMES: Final = 2
+"""How many quiet times a trace waits for a part that is refused again and again: while there is no
+room, what waits for it takes the room of others."""
 
 
 class AssembledTrace(NamedTuple):
-    """The spans of one trace that belong together, in the order of their arrival."""
+    """The spans of one trace that belong together, in the order of their arrival.
+
+    `incomplete` says why the trace is known to have more of them.
+    """
 
     spans: list[ReadSpan]
     size_bytes: int
+    incomplete: Incomplete | None = None
 
 
 class _Trace:
     __slots__ = (
         "events",
+        "expected_s",
         "has_finished",
+        "is_cut",
         "last_s",
         "n_events",
         "size_bytes",
@@ -43,6 +69,8 @@ class _Trace:
         self.size_bytes = self.n_events = 0
         self.last_s = now_s
         self.waited_s = 0.0  # for a parent, before this process
+        self.expected_s: float | None = None  # since when a refused part has not come again
+        self.is_cut = False  # it has more spans or events than are kept
 
 
 class TraceAssembler:
@@ -50,10 +78,16 @@ class TraceAssembler:
 
     Not thread-safe: one thread adds spans and takes traces. Raises nothing.
 
-    A trace is complete when it was quiet for `quiet_s` and has the span of an agent, or of a model
-    call whose parent is there or that has none. Where the parent of a model call has not come, an
-    agent may still be at work above it: such a trace waits for `parent_wait_s`. A trace without any
-    such span is let go. One that is never quiet is taken as it is once it is `max_age_s` old.
+    A trace is complete when it was quiet for `quiet_s`, has the span of an agent or of a model call,
+    and the parent of each of its steps. Where the parent of a model call or a tool has not come, an
+    agent may still be at work above it: such a trace waits for `parent_wait_s`, and is then taken
+    as incomplete. A trace without any such span is let go. One that is never quiet is taken as it
+    is once it is `max_age_s` old.
+
+    After a span that came late, traces have to be quiet for three times as long, for a minute: the
+    machine, or what sends, is busy.
+
+    Of a trace of which a span finds no room nothing is taken: its spans count as dropped.
 
     The spans of a trace that was taken are remembered for a while. One that comes again, or that
     comes later and is below one of them, is late, and not evaluated as a trace of its own.
@@ -109,6 +143,7 @@ class TraceAssembler:
         self._begun: OrderedDict[int, float] = OrderedDict()
         self._finished = RecentSpans(remember_s, remember_bytes)
         self._late_noted = 0
+        self._patient_until_s = -math.inf
         self.spans = self.size_bytes = 0
         self.late = self.left_out = 0
         self.unread: Counter[tuple[str, str]] = Counter()
@@ -119,11 +154,15 @@ class TraceAssembler:
     def add(self, span: ReadSpan, size_bytes: int, now_s: float) -> bool:
         """Take a span. Return False only if there is no room for it. `now_s` never goes back."""
         if not self._has_room(size_bytes):
+            self.lose(span.trace_id)
             return False
         if self._is_mark is not None and span.trace_state:
             span.check_mark(self._is_mark)
         has_finished = self._has_finished(span.trace_id)
-        if has_finished and not span.is_evaluation and self._comes_late(span):
+        if has_finished and self._finished.knows(span.trace_id, PART_LOST):
+            self.unread[_DROPPED] += 1
+            return True
+        if has_finished and not span.is_evaluation and self._comes_late(span, now_s):
             self.late += 1
             return True
         trace = self._trace(span.trace_id, now_s, has_finished=has_finished)
@@ -131,6 +170,7 @@ class TraceAssembler:
         if count >= self._max_trace_spans and (
             count >= 2 * self._max_trace_spans or role_of(span) is None
         ):
+            trace.is_cut = True
             self.left_out += 1
             return True
         trace.spans.append(span)
@@ -145,8 +185,12 @@ class TraceAssembler:
         Return False only if there is no room for it.
         """
         if not self._has_room(size_bytes):
+            self.lose(trace_id)
             return False
         has_finished = self._has_finished(trace_id)
+        if has_finished and self._finished.knows(trace_id, PART_LOST):
+            self.unread[_DROPPED] += 1
+            return True
         if has_finished and (
             self._finished.knows(trace_id, span_id) or self._finished.knows(trace_id, WHOLE_TRACE)
         ):
@@ -155,12 +199,36 @@ class TraceAssembler:
         trace = self._trace(trace_id, now_s, has_finished=has_finished)
         events = trace.events = trace.events or {}
         if trace.n_events >= self._max_trace_spans:
+            trace.is_cut = True
             self.left_out += 1
             return True
         trace.n_events += 1
         events.setdefault(span_id, []).append(event)
         self._count(trace, size_bytes)
         return True
+
+    def lose(self, trace_id: int) -> None:
+        """Leave out the whole trace: a part of it is lost, and the rest would be scored as if whole."""
+        trace = self._active.pop(trace_id, None) or self._waiting.pop(trace_id, None)
+        if trace is not None:
+            self._let_go(trace_id, trace)
+        self._leave_out(trace_id, trace)
+
+    def expect(self, trace_ids: Iterable[int], now_s: float) -> None:
+        """Wait for a part of these traces that was refused, and is to be sent again.
+
+        A trace whose part does not come, or is refused for too long, is left out as a whole.
+        """
+        for trace_id in trace_ids:
+            trace = self._open(trace_id)
+            if trace is None:
+                continue
+            since_s = now_s if trace.expected_s is None else trace.expected_s
+            if now_s - since_s > _EXPECTED_TIMES * self._quiet_s:
+                self.lose(trace_id)
+                continue
+            self._trace(trace_id, now_s, has_finished=trace.has_finished)
+            trace.expected_s = since_s
 
     def know(self, trace_id: int, span_id: int) -> None:
         """Note a span whose answer was evaluated before: by an earlier process."""
@@ -217,7 +285,7 @@ class TraceAssembler:
             return trace.has_finished
         return self._finished.knows(trace_id, ANY_SPAN)
 
-    def _comes_late(self, span: ReadSpan) -> bool:
+    def _comes_late(self, span: ReadSpan, now_s: float) -> bool:
         """Tell whether the span was taken before, or is below a span that was.
 
         Then that one stays known.
@@ -231,6 +299,7 @@ class TraceAssembler:
             if span.parent_id is None or not finished.knows(trace_id, span.parent_id):
                 return False
             known = span.parent_id
+            self._patient_until_s = now_s + _PATIENT_S
             # What comes below it is late too. Bounded: late spans push out what was evaluated.
             if self._late_noted < 2 * self._max_trace_spans:
                 self._late_noted += 1
@@ -251,6 +320,7 @@ class TraceAssembler:
             self._active[trace_id] = trace
         trace.last_s = now_s
         trace.waited_s = 0.0
+        trace.expected_s = None
         return trace
 
     def _count(self, trace: _Trace, size_bytes: int) -> None:
@@ -266,18 +336,20 @@ class TraceAssembler:
         `quiet_s` and `max_age_s` replace those of the assembler.
         """
         self._finished.advance(now_s)
-        quiet_s = self._quiet_s if quiet_s is None else quiet_s
+        if quiet_s is None:
+            is_patient = now_s < self._patient_until_s
+            quiet_s = _PATIENT_TIMES * self._quiet_s if is_patient else self._quiet_s
         for trace_id, trace in _quiet(self._active, now_s - quiet_s):
-            known, waits = _roles(trace.spans)
-            if waits and self._parent_wait_s > self._quiet_s:
+            known, lacks_parent = _roles(trace.spans)
+            if lacks_parent and self._parent_wait_s > self._quiet_s:
                 self._waiting[trace_id] = trace
                 continue
-            taken = self._finish(trace_id, trace, known)
+            taken = self._finish(trace_id, trace, known, lacks_parent=lacks_parent)
             if taken is not None:
                 yield taken
         for trace_id, trace in _quiet(self._waiting, now_s - self._parent_wait_s, is_waiting=True):
-            known, _ = _roles(trace.spans)
-            taken = self._finish(trace_id, trace, known)
+            known, lacks_parent = _roles(trace.spans)
+            taken = self._finish(trace_id, trace, known, lacks_parent=lacks_parent)
             if taken is not None:
                 yield taken
         max_age_s = self._max_age_s if max_age_s is None else max_age_s
@@ -302,9 +374,7 @@ class TraceAssembler:
             events = list(chain.from_iterable((trace.events or {}).values()))
             if is_concerned(trace_id, trace.spans, events):
                 del traces[trace_id]
-                del self._begun[trace_id]
-                self.spans -= len(trace.spans) + trace.n_events
-                self.size_bytes -= trace.size_bytes
+                self._let_go(trace_id, trace)
                 removed.append(trace_id)
         return removed
 
@@ -315,15 +385,29 @@ class TraceAssembler:
             if first_s > until_s:
                 return
             trace = self._active.pop(trace_id, None) or self._waiting.pop(trace_id)
-            known, _ = _roles(trace.spans)
-            taken = self._finish(trace_id, trace, known)
+            known, lacks_parent = _roles(trace.spans)
+            taken = self._finish(trace_id, trace, known, lacks_parent=lacks_parent)
             if taken is not None:
                 yield taken
 
-    def _finish(self, trace_id: int, trace: _Trace, known: set[int]) -> AssembledTrace | None:
+    def _leave_out(self, trace_id: int, trace: _Trace | None) -> None:
+        self._finished.note(trace_id, PART_LOST)
+        self._finished.note(trace_id, ANY_SPAN)
+        if trace is not None:
+            self.unread[_DROPPED] += len(trace.spans) + trace.n_events
+
+    def _let_go(self, trace_id: int, trace: _Trace) -> None:
         del self._begun[trace_id]
         self.spans -= len(trace.spans) + trace.n_events
         self.size_bytes -= trace.size_bytes
+
+    def _finish(
+        self, trace_id: int, trace: _Trace, known: set[int], *, lacks_parent: bool
+    ) -> AssembledTrace | None:
+        self._let_go(trace_id, trace)
+        if trace.expected_s is not None:
+            self._leave_out(trace_id, trace)
+            return None
         # a client that tried again may have sent one twice
         spans = {span.span_id: span for span in trace.spans}
         if len(spans) < len(trace.spans):
@@ -336,7 +420,12 @@ class TraceAssembler:
             self.unread.update(map(_unread, trace.spans))
             return None
         self._know(trace_id, known)
-        return AssembledTrace(trace.spans, trace.size_bytes)
+        incomplete: Incomplete | None = None
+        if lacks_parent:
+            incomplete = "parent_missing"
+        elif trace.is_cut:
+            incomplete = "spans_left_out"
+        return AssembledTrace(trace.spans, trace.size_bytes, incomplete)
 
     def _know(self, trace_id: int, span_ids: Iterable[int]) -> None:
         finished = self._finished
@@ -370,9 +459,10 @@ def _quiet(
 
 
 def _roles(spans: list[ReadSpan]) -> tuple[set[int], bool]:
-    """Return the ids of the spans of answers, and whether to wait for a parent.
+    """Return the ids of the spans of answers, and whether the parent of a step is missing.
 
-    There are no ids if nothing is evaluated.
+    There are no ids if nothing is evaluated. The parent of an agent may be missing: it is often
+    a request of a service that sends no spans here.
     """
     roles = {}
     for span in spans:
@@ -382,12 +472,11 @@ def _roles(spans: list[ReadSpan]) -> tuple[set[int], bool]:
     answers = roles.values()
     if not {"agent", "workflow", "model"}.intersection(answers):
         return set(), False
-    if "agent" in answers or "workflow" in answers:
-        return set(roles), False
     ids = {span.span_id for span in spans}
-    waits = any(
-        span.parent_id is not None and span.parent_id not in ids
-        for span in spans
-        if span.span_id in roles
-    )
-    return set(roles), waits
+    for span in spans:
+        role = roles.get(span.span_id)
+        if role is None or role in _ANSWERS:
+            continue
+        if span.parent_id is not None and span.parent_id not in ids:
+            return set(roles), True
+    return set(roles), False

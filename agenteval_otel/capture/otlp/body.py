@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import re
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -119,10 +120,20 @@ class Decoding:
         # memory again.
         self._thread = ThreadPoolExecutor(1, "agenteval-decoding")
         self._left_bytes = 2 * max_request_bytes
+        self._waiting: dict[object, float] = {}
 
     async def run(self, work: Callable[[], T]) -> T | Refusal:
         """Run `attempt` on the work, after what came before."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, attempt, work)
+        key = object()
+        self._waiting[key] = time.monotonic()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, attempt, work)
+        finally:
+            del self._waiting[key]
+
+    def waits_since_s(self) -> float | None:
+        """Return when the oldest body came that is not taken yet. Any thread."""
+        return min(self._waiting.copy().values(), default=None)
 
     def close(self) -> None:
         """End the thread, once it has done what waits. Does not block."""

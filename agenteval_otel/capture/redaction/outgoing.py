@@ -29,7 +29,16 @@ _ANY: Final = TypeAdapter(Any)
 
 # Of the configuration, counted or measured: not a person's.
 _KEPT_OF_INPUT: Final = frozenset(
-    {"criteria", "timestamp", "usage", "cost", "duration_s", "stream_end", "response_form"}
+    {
+        "criteria",
+        "timestamp",
+        "usage",
+        "cost",
+        "duration_s",
+        "stream_end",
+        "response_form",
+        "incomplete",
+    }
 )
 _KEPT_OF_VALUES: Final[Mapping[type[Value], frozenset[str]]] = {
     RunStep: frozenset(
@@ -71,6 +80,7 @@ _KEPT_OF_AGGREGATED: Final = frozenset(
         "sampling_reason",
         "sampling_scope",
         "stream_end",
+        "incomplete",
         "results",
         "input_snapshot",
     }
