@@ -31,6 +31,7 @@ from tests.promises.served import add_span, messages, new_trace_id
 from .collector import Collector
 from .faults import LOOPBACK, free_ports
 from .fixtures import running
+from .received import Record
 from .sdk import SHIPPED
 from .sidecar import Sidecar
 from .test_shipped_collector import validated
@@ -62,6 +63,26 @@ def configurations(written: Path) -> list[Path]:
     return [written / name for name in names]
 
 
+class Scored(NamedTuple):
+    """A score that came back, of the trace with this number.
+
+    The agent's span has the conversation's id, and the model call's the response's: a score of the
+    whole trace has both.
+    """
+
+    number: int
+    is_whole: bool
+    is_marked: bool
+
+    @classmethod
+    def of(cls, event: Record) -> Scored:
+        number = int(event.trace_id[:16], 16)
+        conversation = event.attributes.get(semconv.CONVERSATION_ID, "")
+        response = event.attributes.get(semconv.RESPONSE_ID, "")
+        has_both = conversation.startswith(f"{number:08x}-") and f"-{number:08x}" in response
+        return cls(number, has_both, semconv.EVALUATION_INCOMPLETE in event.attributes)
+
+
 class Pair(NamedTuple):
     """A Collector, and the two sidecars that it balances over, whose scores come back to it."""
 
@@ -81,27 +102,18 @@ class Pair(NamedTuple):
             completed += batch.completes
         return completed
 
-    def scores(self) -> Counter[int]:
-        """How many scores each trace has that are of its whole answer, by its number.
+    def results(self) -> list[Scored]:
+        return [
+            Scored.of(event) for event in self.front.logs() if event.name == semconv.EVENT_RESULT
+        ]
 
-        The agent's span has the conversation's id, and the last model call's the response's.
-        """
-        return Counter(number for number, is_whole in self._results() if is_whole)
+    def whole(self) -> Counter[int]:
+        """How many scores each trace has that are of all of it."""
+        return Counter(scored.number for scored in self.results() if scored.is_whole)
 
-    def parts(self) -> Counter[int]:
-        """How many scores each trace has that are of a part of it."""
-        return Counter(number for number, is_whole in self._results() if not is_whole)
-
-    def _results(self) -> Iterator[tuple[int, bool]]:
-        for event in self.front.logs():
-            if event.name == semconv.EVENT_RESULT:
-                number = int(event.trace_id[:16], 16)
-                conversation = event.attributes.get(semconv.CONVERSATION_ID, "")
-                response = event.attributes.get(semconv.RESPONSE_ID, "")
-                is_whole = (
-                    conversation.startswith(f"{number:08x}-") and f"-{number:08x}" in response
-                )
-                yield number, is_whole
+    def marked(self) -> Counter[int]:
+        """How many scores of each trace say that more of it was to come."""
+        return Counter(scored.number for scored in self.results() if scored.is_marked)
 
     def evaluated(self) -> dict[str, float]:
         """How many answers each process has evaluated, by its instance in Prometheus' page."""
@@ -115,21 +127,18 @@ class Pair(NamedTuple):
         line = re.compile(series + r'instance="([^"]+)".*\} (\S+)')
         return {match[1]: float(match[2]) for match in line.finditer(self.front.scrape())}
 
-    def marked(self) -> Counter[int]:
-        """How many scores of each trace say that more of it was to come."""
-        events = (event for event in self.front.logs() if event.name == semconv.EVENT_RESULT)
-        return Counter(
-            int(event.trace_id[:16], 16)
-            for event in events
-            if semconv.EVALUATION_INCOMPLETE in event.attributes
-        )
-
     def wait_for_scores(self, numbers: list[int]) -> None:
+        """Wait until each of these traces has a score that calls itself whole, and no more come."""
         sent = set(numbers)
-        self.front.wait_for(lambda _: not sent - {number for number, _ in self._results()}, LIMIT_S)
-        self.front.wait_until_settled(
-            lambda _: sum(1 for _ in self._results()), looks=40, timeout_s=LIMIT_S
+        self.front.wait_for(
+            lambda _: (
+                not sent.difference(
+                    scored.number for scored in self.results() if not scored.is_marked
+                )
+            ),
+            LIMIT_S,
         )
+        self.front.wait_until_settled(lambda _: len(self.results()), looks=40, timeout_s=LIMIT_S)
 
 
 @contextmanager
@@ -228,8 +237,8 @@ def test_two_sidecars_score_every_trace_once_and_whole(
         numbers += pair.send(requests, GROUP)
         pair.wait_for_scores(numbers)
 
-        assert pair.scores() == Counter(numbers)
-        assert pair.parts() == Counter()
+        assert pair.whole() == Counter(numbers)
+        assert len(pair.results()) == len(numbers)
     assert len(numbers) == 4 * 512
     assert len(shares) == 2
     assert sum(shares.values()) == 2 * 512
@@ -268,7 +277,7 @@ def test_a_restart_between_the_spans_of_a_trace(
 ) -> None:
     """Nothing is lost. With a journal, traces whose agent has not come are left to the next process,
     and scored once and whole. In memory their steps are scored when the process ends, which the
-    results say, and the agents' answers after it.
+    results say, and the agents' spans by the next process.
     """
     traces = [new_trace_id() for _ in range(200)]
     steps, agents = requests_of(traces)
@@ -284,7 +293,7 @@ def test_a_restart_between_the_spans_of_a_trace(
         pair.sidecars[0].start()
         numbers = [*early, *(trace_id >> 64 for trace_id in traces)]
         pair.wait_for_scores(numbers)
-        print(shares, pair.scores().total(), pair.parts().total(), pair.marked().total())
-        assert pair.scores() == Counter(numbers)
-        assert pair.parts() == pair.marked()
-        assert pair.marked().total() in ([0] if is_durable else shares)
+        divided = pair.marked()
+        assert divided.total() in ([0] if is_durable else shares)
+        assert pair.whole() == Counter(numbers) - divided
+        assert len(pair.results()) == len(numbers) + divided.total()
