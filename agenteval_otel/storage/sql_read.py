@@ -61,7 +61,7 @@ from agenteval_otel.storage.sql_rows import (
 from agenteval_otel.storage.sql_texts import MOST_FOUND, find_texts, has_index
 from agenteval_otel.storage.words import WantedWord, tag_word
 
-_AT_ONCE: Final = 10_000
+_AT_ONCE: Final = 2_500  # rows of Python's objects: a kilobyte each
 _PAGE_ROWS: Final = 200
 _STREAMED: Final = 500
 _MOST_READ: Final = 2_000

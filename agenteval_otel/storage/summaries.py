@@ -43,7 +43,7 @@ def summarise(scores: ScoreColumns, count: int) -> list[UnitMean | None]:
     A group without scores has None.
     """
     values, weights, units, is_baseline, groups = scores
-    groups = groups.astype(np.intp)  # once, and not in each call of `bincount`
+    groups = groups.astype(np.intp, copy=False)  # once, and not in each call of `bincount`
     scored = weights * values
     pairs, of_unit = _sums_of_pairs(groups, units, count, (weights, scored))
     total = np.bincount(groups, weights, count)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from agenteval_otel.components.database.target import Target
@@ -109,6 +110,49 @@ def test_names_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     groups = groups_of(columns, rows_in(columns, Window()), "agent", rate=True)
     assert len(groups) == 13
     assert sum(group.results for group in groups) == 60
+
+
+def test_more_names_than_a_byte_can_tell_apart_keep_theirs(tmp_path: Path) -> None:
+    """They come with a later look: what was read before keeps its names too."""
+    named = [answer(score(), number=number, agent=f"agent {number}") for number in range(300)]
+    columns = columns_of(store(tmp_path / "a.db", named[:100]))
+    store(tmp_path / "a.db", named[100:])
+    columns.refresh(at_once=True)
+    names = columns.names("agent")
+    assert sorted(names[code] for code in columns["agent"]) == sorted(
+        f"agent {n}" for n in range(300)
+    )
+    (row,) = rows_in(columns, Window(), {"agent": "agent 299"})
+    assert names[columns["agent"][row]] == "agent 299"
+
+
+def test_units_are_numbered_by_conversation_whatever_lies_between(tmp_path: Path) -> None:
+    """Results of an answer lie together, those of a conversation do not."""
+    answers = [
+        answer(*(score(f"c{place}") for place in range(3)), conversation_id=f"u{number % 4}")
+        for number in range(20)
+    ]
+    columns = columns_of(store(tmp_path / "a.db", answers))
+    units = columns.units()
+    assert sorted(set(units.tolist())) == [0, 1, 2, 3]
+    pairs = set(zip(columns["cluster"].tolist(), units.tolist(), strict=True))
+    assert len(pairs) == 4, "one number for each conversation"
+    assert len(columns_of(store(tmp_path / "empty.db", [])).units()) == 0
+
+
+def test_an_evaluation_begins_once_however_many_rows_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids are compared in parts: the first row of a part belongs to the last of the one before."""
+    answers = [answer(*(score(f"c{place}") for place in range(3))) for _ in range(7)]
+    columns = columns_of(store(tmp_path / "a.db", answers))
+    rows = rows_in(columns, Window())
+    whole = columns.begins(rows)
+    assert np.flatnonzero(whole).tolist() == list(range(0, 21, 3))
+    for size in (1, 2, 4, 20):
+        monkeypatch.setattr(module, "_COMPARED_AT_ONCE", size)
+        assert (columns.begins(rows) == whole).all()
+    assert not len(columns.begins(rows[:0]))
 
 
 def test_the_newest_results_are_kept_where_there_are_too_many(tmp_path: Path) -> None:
