@@ -125,6 +125,7 @@ class LineFiles(Place):
                     not result.is_baseline,
                     result.objective,
                     result.cost,
+                    result.duration_ns,
                 )
                 part.append(columns)
             if len(part) >= _AT_ONCE:

@@ -40,10 +40,12 @@ COLUMNS: Final = (
     "preferred",
     "objective",
     "cost",
+    "duration",
 )
 """Name the columns of a row of `Place.columns`, in their order. Moments are in seconds since the epoch. When the answer
 was given may be None. `preferred` is whether the result has a `least_probability`. `cost` is what the
-judge's calls cost in USD, perhaps as text (`cost_of`), or None if no model was called.
+judge's calls cost in USD, perhaps as text (`cost_of`), or None if no model was called. `duration` is how long the
+evaluator ran, in nanoseconds, or None.
 """
 
 

@@ -31,6 +31,7 @@ _CAPITAL: Final = re.compile(r"(?<=[a-z0-9])[A-Z]")
 _MOST_NAMES: Final = 1_000
 _SHARED: Final = 4_096
 _MOST_USD: Final = 1e9  # a cost above it is no cost
+_LONGEST_NS: Final = 18 * 3_600 * 10**9  # no evaluator runs longer
 PRICE_UNKNOWN: Final = -1.0
 """The cost of a judge's calls whose price is not known."""
 SCORED: Final = "scored"
@@ -39,7 +40,7 @@ FAILED: Final = "failed"
 _OF_RESULT: Final = (
     "criterion_name", "evaluator_id", "evaluator_type", "evaluator_version", "evaluator_kind", "error", "skip_reason",
     "normalized", "passed", "probability", "reason_code", "error_type", "label", "shadow", "least_probability",
-    "objective", "metadata",
+    "objective", "metadata", "started_ns", "ended_ns",
 )  # fmt: skip
 _OF_INPUT: Final = {
     "prompt", "message_history", "ground_truth", "conversation", "response", "metadata", "tags", "session_id",
@@ -67,6 +68,7 @@ class ResultRow(NamedTuple):
             only. None without one.
         cost: What the judge's calls cost in USD, or `PRICE_UNKNOWN`. None if no model was called, or
             if the result of another criterion has the cost of the same call.
+        duration_ns: How long its evaluator ran. None if that is not stored.
     """
 
     criterion: str
@@ -82,6 +84,7 @@ class ResultRow(NamedTuple):
     is_baseline: bool = True
     objective: float | None = None
     cost: float | None = None
+    duration_ns: int | None = None
 
     @property
     def weight(self) -> float:
@@ -365,6 +368,7 @@ def result_row(
     least_probability: object = None,
     objective: object = None,
     cost: float | None = None,
+    duration_ns: int | None = None,
 ) -> ResultRow:
     """Return a row. A score that is no number from 0 to 1, NaN included, is a failure.
 
@@ -390,6 +394,7 @@ def result_row(
         not least_probability,
         objective_of(objective),
         cost,
+        duration_ns,
     )
 
 
@@ -416,6 +421,8 @@ def _row_of_result_record(record: object) -> ResultRow:
         least_probability,
         objective,
         metadata,
+        started_ns,
+        ended_ns,
     ) = map(record.get, names)
     if not isinstance(criterion, str):
         raise NotAResultError("a result has no criterion")
@@ -440,7 +447,16 @@ def _row_of_result_record(record: object) -> ResultRow:
         least_probability,
         objective,
         None if metadata is None else _cost_in(metadata),
+        _duration_of(started_ns, ended_ns),
     )
+
+
+def _duration_of(started_ns: object, ended_ns: object) -> int | None:
+    """Return how long an evaluator ran. None if that cannot be."""
+    if not isinstance(started_ns, int) or not isinstance(ended_ns, int):
+        return None
+    duration_ns = ended_ns - started_ns
+    return duration_ns if started_ns > 0 and 0 <= duration_ns <= _LONGEST_NS else None
 
 
 def _cost_in(metadata: object) -> float | None:

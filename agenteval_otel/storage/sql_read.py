@@ -201,6 +201,7 @@ class StoredDatabase(Place):
             _has(self.target, '"least_probability":'),
             _stored_objective(self.target),
             _stored_cost(self.target),
+            _stored_duration(),
         )
         joined = RESULTS.join(EVALUATIONS, evaluations.id == results.evaluation_id)
         with connect_reader(self.target) as connection:
@@ -216,7 +217,7 @@ class StoredDatabase(Place):
             statement = (
                 sa.select(*selected).select_from(joined).where(results.evaluation_id > after)
             )
-            ordered = statement.order_by(results.evaluation_id)
+            ordered = statement.order_by(results.evaluation_id, results.position)
             if self.target.path is None:
                 streaming = connection.execution_options(yield_per=_AT_ONCE)
                 yield from streaming.execute(ordered).partitions()
@@ -552,6 +553,14 @@ def _stored_cost(target: Target) -> Any:
     of_file = sa.func.json_extract(details, "$.metadata.judge.costUsd")
     without_price = sa.case((from_cache, 0.0), else_=PRICE_UNKNOWN)
     return sa.case((has_judge, sa.func.coalesce(of_file, without_price)))
+
+
+def _stored_duration() -> Any:
+    """Return how long the evaluator of a result ran, in nanoseconds. NULL if that is not known."""
+    began = RESULTS.c.started_ns
+    ended = RESULTS.c.ended_ns
+    # the difference of two numbers above 0 fits wherever they do
+    return sa.case(((began > 0) & (ended >= began), ended - began))
 
 
 def replaced_labels(connection: sa.Connection) -> set[tuple[str, str]]:

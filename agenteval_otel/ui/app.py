@@ -31,7 +31,7 @@ from agenteval_otel.ui.access import Access
 from agenteval_otel.ui.charts import bar_chart, cost_chart, dollars, line_chart, spark_chart
 from agenteval_otel.ui.columns import By, Figure, ResultColumns, Rows
 from agenteval_otel.ui.conversation import conversation_page, turns_around
-from agenteval_otel.ui.costs import costs_in
+from agenteval_otel.ui.costs import costs_in, order_in
 from agenteval_otel.ui.health import Metrics, sections, tiles
 from agenteval_otel.ui.label_files import (
     MAX_BYTES,
@@ -56,12 +56,13 @@ from agenteval_otel.ui.report import HERE, single_file
 from agenteval_otel.ui.run_tree import messages_of, run_of
 from agenteval_otel.ui.runs import Runs
 from agenteval_otel.ui.scores import all_stand_for, score_text, skips_of, stands_for, took_text
-from agenteval_otel.ui.text import brief, marked, shown, visible
+from agenteval_otel.ui.text import brief, duration_text, marked, shown, visible
 from agenteval_otel.ui.traces import trace_link
 
 _MAX_FORM: Final = 64 * 1024
 _WORST: Final = 10
 _MOST_SIDES: Final = 200
+_MOST_COST_GROUPS: Final = 50
 _NAME_KEPT_S: Final = 365 * 86_400
 _OUTCOMES: Final = {
     "gain": ("up", "▲ better"),
@@ -138,6 +139,7 @@ class Pages:
             "worst_first": answer_list.worst_first,
             "score_text": score_text,
             "took_text": took_text,
+            "duration": duration_text,
             "stands_for": stands_for,
             "skips": skips_of,
             "all_stand_for": all_stand_for,
@@ -400,13 +402,20 @@ class Pages:
 
     def cost(self, query: Mapping[str, str]) -> str:
         window = _window(query)
-        filters = {name: query[name] for name in ("criterion", "agent") if query.get(name)}
+        filters = _cost_filters(query)
+        order = order_in(query.get("order"))
         return self.render(
             "cost.html",
             window=window,
             filters=filters,
-            costs=costs_in(self.columns, window, filters),
+            order=order,
+            most_groups=_MOST_COST_GROUPS,
+            costs=costs_in(self.columns, window, filters, order),
         )
+
+    def csv_of_costs(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
+        costs = costs_in(self.columns, _window(query), _cost_filters(query))
+        return exports.rows_of_costs(costs)
 
     def csv_rows(self, query: Mapping[str, str]) -> Iterator[Iterable[Any]]:
         """Yield the rows of the overview, or of a criterion's results."""
@@ -503,6 +512,11 @@ class _NotFound(Exception):
     """The requested item is not stored."""
 
 
+def _cost_filters(query: Mapping[str, str]) -> dict[str, str]:
+    """Return the criterion and the agent that the page of costs is narrowed to."""
+    return {name: query[name] for name in ("criterion", "agent") if query.get(name)}
+
+
 def application(pages: Pages) -> Any:
     """Return the ASGI application. It is closed if the pages have an access."""
     views_of = {
@@ -521,6 +535,7 @@ def application(pages: Pages) -> Any:
     routes.append(Route("/answer/{key:str}", partial(_answer_page, pages)))
     routes.append(Route("/export.csv", partial(_csv, pages, pages.csv_rows)))
     routes.append(Route("/export/answers.csv", partial(_csv, pages, pages.csv_of_answers)))
+    routes.append(Route("/export/cost.csv", partial(_csv, pages, pages.csv_of_costs)))
     routes.append(Route("/export/answers.jsonl", partial(_json_lines, pages)))
     routes.append(Route("/export/{page:str}.html", partial(_export, pages)))
     routes.append(Route("/export/labels.csv", partial(_labels_csv, pages)))

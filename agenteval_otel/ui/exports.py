@@ -6,12 +6,13 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
 from agenteval_otel.ui import answer_list, views
 from agenteval_otel.ui.columns import ResultColumns, Rows
+from agenteval_otel.ui.costs import CostGroup, Costs
 from agenteval_otel.ui.text import visible
 
 _MOST_ROWS: Final = 100_000
@@ -129,6 +130,25 @@ def lines_of_answers(columns: ResultColumns, wanted: answer_list.ListQuery) -> I
     keys = [columns.id_of(row) for row in rows]
     stored = answer_list.evaluations_of(columns.place, keys)
     return (f"{item.model_dump_json(by_alias=True)}\n".encode() for _, item in stored)
+
+
+def rows_of_costs(costs: Costs | None) -> Iterator[Iterable[Any]]:
+    """Yield what each criterion and each agent cost and how long it ran, behind their header."""
+    yield (
+        "by",
+        "name",
+        "verdicts",
+        "without_price",
+        "cost_usd",
+        "runs",
+        "seconds",
+        "seconds_each",
+    )
+    groups_by: Mapping[str, Sequence[CostGroup]] = {} if costs is None else costs.by
+    for column, groups in groups_by.items():
+        for group in groups:
+            of_time = (group.runs, group.seconds, group.seconds_each)
+            yield (column, group.name, group.calls, group.unpriced, group.usd, *of_time)
 
 
 def csv_text(rows: Iterator[Iterable[Any]]) -> Iterator[bytes]:

@@ -62,7 +62,9 @@ def brief(text: str, limit: int = 140) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """Return a duration in words: ``12 ms``, ``2.4 s``, ``1 min 15 s``."""
+    """Return a duration in words: ``40 µs``, ``12 ms``, ``2.4 s``, ``1 min 15 s``."""
+    if 0 < seconds < 0.0000995:
+        return f"{seconds * 1e6:.0f} \N{MICRO SIGN}s"
     if seconds < 0.9995:
         milliseconds = seconds * 1000
         return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"
