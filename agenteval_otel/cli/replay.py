@@ -243,7 +243,7 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             if emitter is not None:
                 emitter.close()
-        notes = list(source.notes()) if isinstance(source, Backend) else []
+        notes = list(source.notes()) if isinstance(source, Backend | StoredAnswers) else []
     return _end(arguments, replay, source, notes, time.monotonic() - began)
 
 

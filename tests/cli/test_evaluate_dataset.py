@@ -19,6 +19,7 @@ from agenteval_otel.config import SettingsError
 from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult, EvaluationCriteria, EvaluationInput
 from agenteval_otel.storage import JsonFileStorageProvider, SqliteStorageProvider
+from tests.cli.conftest import CommandLine
 from tests.storage.samples import save, scored
 
 
@@ -228,6 +229,23 @@ def test_stored_results_give_their_inputs(tmp_path: Path, monkeypatch: pytest.Mo
         "agenteval_otel.components.database.target.importlib.util.find_spec", lambda name: None
     )
     assert 'needs the extra sql: pip install "agenteval-otel[sql]"' in problems(foreign)[0]
+
+
+def test_criteria_of_stored_results_are_said_to_be_unused(tmp_path: Path, cli: CommandLine) -> None:
+    """Once, with their number. Those of a plain row are used, and nothing is said of them."""
+    plain = EvaluationInput(prompt="Why?", response="So")
+    asked = plain.model_copy(update={"criteria": (EvaluationCriteria(name="earlier"),)})
+    provider = JsonFileStorageProvider(path=tmp_path / "a.jsonl")
+    for snapshot in (plain, asked, asked):
+        save(provider, AggregatedEvaluationResult(results=(scored(),), input_snapshot=snapshot))
+    (cli.folder / "settings.yaml").write_text("evaluators: [ResponseHealth]\n")
+    cli("evaluate", str(tmp_path / "a.jsonl"), "--settings", "settings.yaml", "--quiet")
+    line = "not used: criteria that 2 stored results had for themselves. Those of this run count"
+    assert cli.err.splitlines().count(line) == 1
+    row = {"prompt": "Why?", "response": "So", "criteria": [{"name": "response_health"}]}
+    rows = written(tmp_path, "rows.jsonl", json.dumps(row))
+    cli("evaluate", str(rows), "--settings", "settings.yaml", "--quiet")
+    assert "not used" not in cli.err
 
 
 def test_unknown_names_are_kept_in_the_metadata(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ def test_stored_answers_are_scored_again(cli: CommandLine) -> None:
         "replayed answers and conversations": 1,
         "unselected": 0,
     }
+    own = f"criteria that {ANSWERS + 1} answers had for themselves"
+    assert report["notes"] == [f"not used: {own}. Those of this replay count"]
     [compared] = report["compared"]
     assert (report["answers"], compared["answers"], compared["now_pass"]) == (
         ANSWERS,

@@ -225,6 +225,9 @@ def run(arguments: argparse.Namespace) -> int:
         count = rows.check()
         if dataset.erased:
             note(f"left out: {count_of(dataset.erased, 'result')} whose answers were erased")
+        if dataset.with_own_criteria:
+            results = count_of(dataset.with_own_criteria, "stored result")
+            note(f"not used: criteria that {results} had for themselves. Those of this run count")
         if count == 0:
             raise ConfigurationError(
                 f"no inputs in {', '.join(dataset.names)}: there is nothing to evaluate"

@@ -22,7 +22,7 @@ from difflib import get_close_matches
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn, Self
+from typing import Any, BinaryIO, Final, NamedTuple, NoReturn, Self
 
 from pydantic import ValidationError
 
@@ -174,6 +174,10 @@ def columns_of(texts: Sequence[str]) -> dict[str, str]:
     return columns
 
 
+_UNUSED: Final = object()
+"""Stands for the criteria of a stored input."""
+
+
 class _ErasedError(Exception):
     """A stored result whose answer was erased: there is nothing to evaluate."""
 
@@ -209,6 +213,8 @@ class Dataset:
         """How many stored results `check` left out, because `agenteval-otel erase` removed their
         answers.
         """
+        self.with_own_criteria = 0
+        """How many stored results `check` read without the criteria that their inputs had."""
         self.on_input: Callable[[EvaluationInput], None] = lambda _: None
         """Takes each input that `check` reads."""
         names = ["stdin" if path == _STDIN else os.path.basename(path) or path for path in paths]
@@ -272,6 +278,7 @@ class Dataset:
     def _rows(self) -> Iterator[DatasetRow | list[Problem]]:
         """Yield each input, or what is wrong with it or with the rest of its source."""
         self.erased = 0
+        self.with_own_criteria = 0
         for name, path, source in zip(self.names, self._paths, self._sources, strict=True):
             try:
                 for line, values in self._parsed(name, path, source):
@@ -325,7 +332,10 @@ class Dataset:
         The result is None for a result whose answer was erased.
         """
         try:
-            named = parse()
+            parsed = parse()
+            named = [(name, value) for name, value in parsed if value is not _UNUSED]
+            if len(named) < len(parsed):
+                self.with_own_criteria += 1
             for name, _ in named:
                 is_unknown = _field_of(name) == ("metadata", name.strip())
                 if is_unknown:
@@ -370,7 +380,10 @@ def _without_criteria(snapshot: Mapping[str, Any]) -> Named:
 
     Its criteria are those by which the answer was scored then. A run has its own.
     """
-    return [(name, value) for name, value in snapshot.items() if name != "criteria"]
+    named = [(name, value) for name, value in snapshot.items() if name != "criteria"]
+    if snapshot.get("criteria"):
+        named.append(("criteria", _UNUSED))
+    return named
 
 
 def _with_messages(named: Named) -> Named:

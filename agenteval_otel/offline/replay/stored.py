@@ -13,6 +13,7 @@ from agenteval_otel.errors import ConfigurationError
 from agenteval_otel.models import AggregatedEvaluationResult
 from agenteval_otel.models.value import copy_with
 from agenteval_otel.offline.replay.recorded import AnswerFilter, RecordedAnswer, Scores
+from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.storage.places import OF_OTHERS, Query
 from agenteval_otel.storage.read import database_of
 
@@ -31,6 +32,7 @@ class StoredAnswers:
     def __init__(self, place: str, selection: AnswerFilter) -> None:
         self.counts: Counter[str] = Counter()
         self._selection = selection
+        self._with_own_criteria = 0
         self._at: datetime | None = None
         self._first: datetime | None = None
         self._began = datetime.now(UTC)
@@ -40,6 +42,12 @@ class StoredAnswers:
             raise ConfigurationError(str(error), path="--from sql") from None
 
     def close(self) -> None: ...
+
+    def notes(self) -> Iterator[str]:
+        """Yield what a reader of the report has to know."""
+        if self._with_own_criteria:
+            answers = count_of(self._with_own_criteria, "answer")
+            yield f"not used: criteria that {answers} had for themselves. Those of this replay count"
 
     def progress(self) -> str:
         return f"at {self._at:%Y-%m-%d %H:%M:%S}Z" if self._at else ""
@@ -95,6 +103,8 @@ class StoredAnswers:
         if stored.replayed or snapshot.conversation:
             self.counts["replayed answers and conversations"] += 1
             return None
+        if snapshot.criteria:
+            self._with_own_criteria += 1
         ended_ns = stored.response_ended_ns or _ended_ns(stored)
         scores = {result.criterion_name: result for result in stored.results}
         if span is not None:
