@@ -104,6 +104,14 @@ MOST_TURNS: Final = 100_000
 """Of a conversation that is read."""
 
 
+class AnswerSpan(NamedTuple):
+    """Names an answer by its span, and by its own id where several answers share the span."""
+
+    trace_id: str
+    span_id: str
+    call_id: str
+
+
 class Place(ABC):
     """Where evaluated answers are stored. Every method blocks.
 
@@ -199,6 +207,19 @@ class Place(ABC):
         self, evaluation_ids: Sequence[str]
     ) -> dict[str, AggregatedEvaluationResult]:
         """Return evaluations by their ids, at most a few hundred."""
+
+    def find_spans(self, evaluation_ids: Sequence[str]) -> dict[str, AnswerSpan]:
+        """Return the spans of the answers of these evaluations, of those that have one.
+
+        Evaluations of one answer have equal ones, whenever they were made.
+        """
+        spans: dict[str, AnswerSpan] = {}
+        for id, evaluation in self.find_evaluations(evaluation_ids).items():
+            span = evaluation.span
+            if span is not None:
+                call_id = evaluation.call_id or span.span_id
+                spans[id] = AnswerSpan(span.trace_id, span.span_id, call_id)
+        return spans
 
     @abstractmethod
     def find_texts(self, wanted: Sequence[WantedWord], tag: Tag | None = None) -> FoundAnswers:

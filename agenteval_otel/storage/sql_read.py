@@ -23,6 +23,7 @@ from agenteval_otel.storage.places import (
     ID_BYTES,
     MOST_TURNS,
     OF_OTHERS,
+    AnswerSpan,
     FoundAnswers,
     Place,
     Query,
@@ -269,6 +270,18 @@ class StoredDatabase(Place):
     ) -> dict[str, AggregatedEvaluationResult]:
         answers = self._first(EVALUATIONS.c.id.in_(list(evaluation_ids)), limit=_MOST_IN)
         return {answer.evaluation_id: answer.evaluation for answer in answers}
+
+    def find_spans(self, evaluation_ids: Sequence[str]) -> dict[str, AnswerSpan]:
+        columns = EVALUATIONS.c
+        call_id = sa.func.coalesce(columns.call_id, columns.span_id)
+        chosen = sa.select(columns.id, columns.trace_id, columns.span_id, call_id)
+        has_span = columns.trace_id.is_not(None) & columns.span_id.is_not(None)
+        spans: dict[str, AnswerSpan] = {}
+        with connect_reader(self.target) as connection:
+            for part in _parts(evaluation_ids):
+                for id, *span in connection.execute(chosen.where(has_span, columns.id.in_(part))):
+                    spans[id] = AnswerSpan(*span)
+        return spans
 
     def find_texts(self, wanted: Sequence[WantedWord], tag: Tag | None = None) -> FoundAnswers:
         words = list(wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agenteval_otel.models import AggregatedEvaluationResult
-from agenteval_otel.storage.places import Place
+from agenteval_otel.storage.places import AnswerSpan, Place
 from agenteval_otel.storage.rows import Label
 from agenteval_otel.ui.columns import SCORED, By, ResultColumns, Rows
 from agenteval_otel.ui.views import worst
@@ -20,7 +21,7 @@ ORDERS: Final[Mapping[str, str]] = {
     "lowest": "The lowest scores first: what fails, and whether it should.",
     "newest": "The newest answers first.",
     "borderline": "Scores next to where a pass begins: a label tells most of the threshold there.",
-    "disagreement": "Answers on which evaluators, shadows or people contradict each other.",
+    "disagreement": "Answers on which evaluators, shadows, replays or people contradict each other.",
     "second opinion": "Answers that others have labelled and you have not, by chance.",
 }
 """Each order with what it is for."""
@@ -29,6 +30,7 @@ _OF_ALL: Final = ("disagreement", "second opinion")
 _AT_ONCE: Final = 32
 _MOST_LOOKED_AT: Final = 2_000
 _MOST_SEEN: Final = 4_000
+_MOST_COMPARED: Final = 1_000  # answers whose evaluations may be of one answer
 _AMONG_PEOPLE: Final = 3
 _WITH_PEOPLE: Final = 2
 _AMONG_EVALUATORS: Final = 1
@@ -109,7 +111,7 @@ class LabelQueue:
         if self._order == "second opinion":
             return self._rows_of_answers({key for key, _ in self._of_others})
         if self._order == "disagreement":
-            return self._rows_of_answers(self._ranks())
+            return self._rows_of_answers(self._ranks)
         return np.concatenate([*self._rows.values(), np.empty(0, np.int32)])
 
     def next(self, *, after: str, by: By) -> QueuedAnswer | None:
@@ -190,9 +192,8 @@ class LabelQueue:
             rows = self._rows_of_answers({key for key, _ in self._of_others})
             ranks = np.zeros(len(rows))
         elif self._order == "disagreement":
-            by_answer = self._ranks()
-            rows = self._rows_of_answers(by_answer)
-            ranks = -np.array([by_answer[columns.id_of(row)] for row in rows], np.float64)
+            rows = self._rows_of_answers(self._ranks)
+            ranks = -np.array([self._ranks[columns.id_of(row)] for row in rows], np.float64)
         elif self._order == "borderline":
             ranks = np.concatenate([_distances(columns, part) for part in parts])
         return rows[np.lexsort((_digits(columns, rows), ranks))]
@@ -206,11 +207,15 @@ class LabelQueue:
         kept: Rows = together[np.isin(together, np.concatenate(list(self._rows.values())))]
         return kept
 
+    @cached_property
     def _ranks(self) -> dict[str, int]:
         """Return the answers with contradicting verdicts, and how much each tells."""
         ranks: dict[str, int] = {}
-        for name in self._rows:
-            for key in _contradicting(self._columns, name, self._rows[name]):
+        for name, wanted in self._rows.items():
+            verdicts = _verdict_rows(self._columns, name)
+            at_once = _contradicting(self._columns, verdicts, wanted)
+            at_other_times = _evaluated_otherwise(self._columns, self._place, verdicts, wanted)
+            for key in (*at_once, *at_other_times):
                 ranks[key] = _AMONG_EVALUATORS
         verdicts: dict[tuple[str, str], set[bool | None]] = {}
         for label in self._labels:
@@ -248,21 +253,70 @@ def _distances(columns: ResultColumns, rows: Rows) -> NDArray[Any]:
     return np.nan_to_num(np.abs(values - threshold), nan=2.0)
 
 
-def _contradicting(columns: ResultColumns, criterion: str, wanted: Rows) -> list[str]:
-    """Return the newest answers of `wanted` that evaluators of the criterion, shadows too, pass and fail."""
+def _verdict_rows(columns: ResultColumns, criterion: str) -> Rows:
+    """Return the verdicts of evaluators on a criterion, shadows and replays among them."""
     is_of_criterion = columns["criterion"] == columns.code("criterion", criterion)
     is_verdict = (columns["status"] == SCORED) & (columns["passed"] >= 0)
-    is_evaluators = ~columns["is_human"]
-    rows = np.flatnonzero(is_of_criterion & is_verdict & is_evaluators).astype(np.int32)
-    if not len(rows):
+    return np.flatnonzero(is_of_criterion & is_verdict & ~columns["is_human"]).astype(np.int32)
+
+
+def _contradicting(columns: ResultColumns, verdicts: Rows, wanted: Rows) -> list[str]:
+    """Return the newest answers of `wanted` that one evaluation passes and fails."""
+    if not len(verdicts):
         return []
-    begins = np.flatnonzero(columns.begins(rows))
-    passed = columns["passed"][rows]
+    begins = np.flatnonzero(columns.begins(verdicts))
+    passed = columns["passed"][verdicts]
     lowest = np.minimum.reduceat(passed, begins)
     highest = np.maximum.reduceat(passed, begins)
     differs = lowest != highest
     is_wanted = np.zeros(columns.count, np.bool_)
     is_wanted[wanted] = True
-    differs &= np.logical_or.reduceat(is_wanted[rows], begins)
-    newest = rows[begins[differs]][-_MOST_SEEN:]
+    differs &= np.logical_or.reduceat(is_wanted[verdicts], begins)
+    newest = verdicts[begins[differs]][-_MOST_SEEN:]
     return [columns.id_of(row) for row in newest]
+
+
+def _evaluated_otherwise(
+    columns: ResultColumns, place: Place, verdicts: Rows, wanted: Rows
+) -> list[str]:
+    """Return the newest answers of `wanted` that evaluations at other times judge otherwise.
+
+    Such as replays. Each is the earliest evaluation in `wanted` of its answer.
+    """
+    groups = _perhaps_same_answers(columns, verdicts)
+    keys = {row: columns.id_of(row) for group in groups for row in group}
+    spans = place.find_spans(sorted(set(keys.values())))
+    is_wanted = np.zeros(columns.count, np.bool_)
+    is_wanted[wanted] = True
+    by_answer: dict[AnswerSpan, list[int]] = {}
+    for row, key in keys.items():
+        span = spans.get(key)
+        if span is not None:
+            by_answer.setdefault(span, []).append(row)
+    contradicted: list[str] = []
+    for rows in by_answer.values():
+        if len(set(columns["passed"][rows].tolist())) > 1:
+            contradicted += [keys[row] for row in rows if is_wanted[row]][:1]
+    return contradicted
+
+
+def _perhaps_same_answers(columns: ResultColumns, verdicts: Rows) -> list[list[int]]:
+    """Return groups of verdicts on answers of one moment in one conversation or trace.
+
+    They are the newest groups with several evaluations that contradict each other.
+    """
+    if not len(verdicts):
+        return []
+    units = columns["cluster"][verdicts].astype(np.uint64) << np.uint64(32)
+    moments = units | columns["answered"][verdicts]
+    order = np.argsort(moments, kind="stable")
+    rows = verdicts[order]
+    moments = moments[order]
+    starts = np.flatnonzero(np.append(True, moments[1:] != moments[:-1]))
+    ends = np.append(starts[1:], len(rows))
+    passed = columns["passed"][rows]
+    differs = np.minimum.reduceat(passed, starts) != np.maximum.reduceat(passed, starts)
+    evaluations = np.add.reduceat(columns.begins(rows).astype(np.int32), starts)
+    several = np.flatnonzero(differs & (evaluations > 1))
+    newest = several[np.argsort(rows[ends[several] - 1])][-_MOST_COMPARED:]
+    return [rows[starts[group] : ends[group]].tolist() for group in newest]

@@ -25,7 +25,7 @@ from agenteval_otel.storage.read import place_of
 from agenteval_otel.ui.label_files import exported_labels, import_labels
 from agenteval_otel.ui.labels import LabelAgreement, Labels
 from tests.ui.conftest import Open
-from tests.ui.stored import DAY_NS, answer, columns_of, score, traffic, write_run
+from tests.ui.stored import DAY_NS, answer, columns_of, score, store, traffic, write_run
 
 HOSTILE = '=cmd|"/C calc"!A0 <script>alert(1)</script>\u202e\x00'
 LabelPages = Callable[..., "Person"]
@@ -336,6 +336,38 @@ def test_disagreement_of_evaluators_shadows_and_people(label_pages: LabelPages) 
     assert "No answer is left here" in cleo.page()
     ben = Person(ann.client, "/label?criterion=helpfulness&order=disagreement", "Ben")
     assert ben.key() == keys[1], "without what Ben has labelled"
+
+
+def test_disagreement_of_a_replay_with_the_live_verdict(
+    label_pages: LabelPages, tmp_path: Path
+) -> None:
+    """The answer with its content is asked about, once. A replay that agrees is none, nor is
+    another answer of the conversation in the same second.
+    """
+    moment_ns = 1_700_000_000 * 10**9
+    facts: dict[str, Any] = {"conversation_id": "c", "response_ended_ns": moment_ns}
+    passes, fails = score(), score(value=0.0, passed=False)
+    replayed: dict[str, Any] = {"replayed": True, "input_snapshot": None, **facts}
+    live = [
+        answer(passes, number=0, **facts),
+        answer(fails, number=1, **facts),
+        answer(passes, number=2, **facts, call_id="a" * 16),
+        answer(passes, number=3),
+    ]
+    store(tmp_path / "results.db", live)
+    replays = [
+        answer(passes, number=0, **replayed),
+        answer(passes, number=1, **replayed),
+        answer(passes, number=1, **replayed),
+        answer(fails, number=2, **replayed, call_id="b" * 16),  # shares the span alone
+    ]
+    person = label_pages(replays, "/label?criterion=helpfulness&order=disagreement")
+    page = person.page()
+    assert "order 1?" in page
+    assert "1 answer left" in page
+    assert "replays" in page
+    person.label("pass")
+    assert "No answer is left here" in person.page()
 
 
 def test_a_second_opinion_is_of_what_others_have_labelled(label_pages: LabelPages) -> None:
