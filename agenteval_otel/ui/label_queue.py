@@ -212,9 +212,9 @@ class LabelQueue:
         """Return the answers with contradicting verdicts, and how much each tells."""
         ranks: dict[str, int] = {}
         for name, wanted in self._rows.items():
-            verdicts = _verdict_rows(self._columns, name)
-            at_once = _contradicting(self._columns, verdicts, wanted)
-            at_other_times = _evaluated_otherwise(self._columns, self._place, verdicts, wanted)
+            of_evaluators = _verdict_rows(self._columns, name)
+            at_once = _contradicting(self._columns, of_evaluators, wanted)
+            at_other_times = _evaluated_otherwise(self._columns, self._place, of_evaluators, wanted)
             for key in (*at_once, *at_other_times):
                 ranks[key] = _AMONG_EVALUATORS
         verdicts: dict[tuple[str, str], set[bool | None]] = {}

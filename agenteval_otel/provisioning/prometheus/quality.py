@@ -138,7 +138,12 @@ def dashboard_rules(plan: MonitoringPlan, *, quick: bool) -> list[dict[str, Any]
             rules |= _estimates(plan, name, label, (*GROUP, label))
     of_alerts = [*recording_rules(plan, quick=True), *recording_rules(plan, quick=False)]
     alerted = {rule["record"] for rule in of_alerts}
-    return _records({name: expression for name, expression in rules.items() if name not in alerted})
+    shown: dict[str, str] = {}
+    for name, expression in rules.items():
+        _, word, _ = name.split(":")
+        if word != _COUNT and name not in alerted:  # alerts alone ask for the number of scores
+            shown[name] = expression
+    return _records(shown)
 
 
 def _estimates(
