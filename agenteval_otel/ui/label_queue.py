@@ -283,8 +283,9 @@ def _evaluated_otherwise(
 
     Such as replays. Each is the earliest evaluation in `wanted` of its answer.
     """
-    groups = _perhaps_same_answers(columns, verdicts)
-    keys = {row: columns.id_of(row) for group in groups for row in group}
+    keys: dict[int, str] = {}
+    for group in _perhaps_same_answers(columns, verdicts):
+        keys |= {row: columns.id_of(row) for row in group}
     spans = place.find_spans(sorted(set(keys.values())))
     is_wanted = np.zeros(columns.count, np.bool_)
     is_wanted[wanted] = True
