@@ -10,6 +10,7 @@ import threading
 import time
 import tomllib  # at once: a forked child cannot complete an import that its parent was within
 from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -177,16 +178,13 @@ class _Log:
 
     def _chosen(self) -> Any:
         """Return structlog's logger. While it cannot be imported, return one that does without."""
-        if self._logger is None:
-            lines: Mapping[str, LogLine] = {}
-            try:
-                lines = log_lines()
-                self._logger = _structured(lines)
-            except Exception:  # as in a process that has lost the right to read it
-                return _Plain(lines)
-            if self._logger is None:
-                return _Plain(lines)
-        return self._logger
+        if self._logger is not None:
+            return self._logger
+        lines: Mapping[str, LogLine] = {}
+        with suppress(Exception):  # as in a process that has lost the right to read it
+            lines = log_lines()
+            self._logger = _structured(lines)
+        return _Plain(lines) if self._logger is None else self._logger
 
 
 def _structured(lines: Mapping[str, LogLine]) -> Any:
@@ -197,14 +195,14 @@ def _structured(lines: Mapping[str, LogLine]) -> Any:
     would wait for the import forever.
     """
     structlog: Any = sys.modules.get("structlog")
-    if not hasattr(structlog, "wrap_logger"):  # also while another thread imports it
-        if threading.active_count() > 1:
-            return None
+    if structlog is None and threading.active_count() == 1:
         state = random.getstate()
         try:
             structlog = import_module("structlog")
         finally:
             random.setstate(state)
+    if not hasattr(structlog, "wrap_logger"):  # another thread may be within its import
+        return None
 
     def render(logger: object, method: str, facts: MutableMapping[str, Any]) -> str:
         return _rendered(lines, facts.pop("event"), facts)
