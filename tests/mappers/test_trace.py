@@ -12,6 +12,7 @@ import pytest
 
 from agenteval_otel.capture.messages import Call, Turn
 from agenteval_otel.capture.spans.base import MAPPERS, Role, role_of
+from agenteval_otel.capture.spans.dialects.gen_ai import GenAi
 from agenteval_otel.capture.spans.span import ReadEvent
 from agenteval_otel.capture.spans.trace import MAX_SPANS, read_traces
 from agenteval_otel.mappers import ReadSpan, SpanMapper, read_trace, span_mapper
@@ -305,6 +306,22 @@ def test_what_nothing_looks_at_is_not_read(registry: None) -> None:
     assert Later.asked[4:] == [("before", 2)]
     assert [message.content for message in mapped.input.message_history or ()] == ["before 1"]
     assert len(Later.asked) == 5
+
+
+def test_a_dialect_that_adds_to_another_is_read_at_once(registry: None) -> None:
+    """Its methods may raise where those of the built-in dialect do not."""
+
+    @span_mapper
+    class Acme(GenAi):
+        name = "acme"
+
+        def tool_call(self, span: ReadSpan) -> Call | None:
+            raise KeyError("a secret")
+
+    run = [agent(1), chat(2, 1), span(3, 1, gen_ai__operation__name="execute_tool")]
+    reading = read_trace(run)
+    assert reading.answers == []
+    assert set(reading.failed) == {"acme: KeyError"}
 
 
 @pytest.mark.parametrize(("chars", "is_later"), [(100, True), (100_000, False)])

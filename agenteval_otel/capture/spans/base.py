@@ -71,8 +71,9 @@ class SpanMapper:
             USD, ``streamed``.
         tokens: Attributes by the field of `Usage`. The input's tokens include those of the cache.
         reads_later: Its methods raise nothing, whatever a span holds. History, prompt and tool calls
-            may then be read when something looks at them. Of other dialects they are read with the
-            answer, which fails if that raises.
+            may then be read when something looks at them. What raises there after all is counted,
+            and the field is None. Of other dialects they are read with the answer, which fails if
+            that raises. A subclass says it for itself.
         workflows_ask_models: A workflow without a model call and an agent below it is a function of
             the application that is traced, and no answer.
     """
@@ -85,6 +86,11 @@ class SpanMapper:
     tokens: ClassVar[Mapping[str, Names]] = {}
     reads_later: ClassVar[bool] = False
     workflows_ask_models: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Not inherited: a subclass may raise where the dialect that it adds to does not.
+        cls.reads_later = vars(cls).get("reads_later", False)
 
     def reads(self, span: ReadSpan) -> bool:
         """Tell whether the span is of this dialect: by its scope, or by one attribute.

@@ -49,6 +49,7 @@ class LangSmith(GenAi):
     """
 
     name = "langsmith"
+    reads_later = True
     content_switch = "unset LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS"
     kind = _KIND
     roles = _ROLES

@@ -35,6 +35,7 @@ class Logfire(GenAi):
     """Spans of the scopes ``pydantic-ai`` and ``logfire``, with those below the latter."""
 
     name = "logfire"
+    reads_later = True
     content_switch = "leave include_content=True in pydantic-ai's InstrumentationSettings"
     facts: ClassVar[Mapping[str, Names]] = {
         **GenAi.facts,

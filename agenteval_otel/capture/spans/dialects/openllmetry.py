@@ -54,6 +54,7 @@ class OpenLlmetry(GenAi):
     """Spans of Traceloop's instrumentation libraries and decorators."""
 
     name = "openllmetry"
+    reads_later = True
     content_switch = "set TRACELOOP_TRACE_CONTENT=true"
     facts: ClassVar[Mapping[str, Names]] = {
         **GenAi.facts,
