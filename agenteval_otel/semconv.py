@@ -422,13 +422,6 @@ METRIC_ERRORS: Final = Instrument(
     "Failures by error type.",
     (EVALUATION_NAME, ERROR_TYPE),
 )
-METRIC_EVALUATOR_INFO: Final = Instrument(
-    "agenteval.evaluator.info",
-    "{evaluator}",
-    "1 for each evaluator and its version, as the process is configured to run them.",
-    (EVALUATOR_ID, EVALUATOR_VERSION),
-    "gauge",
-)
 METRIC_DURATION: Final = Instrument(
     "agenteval.evaluation.duration",
     "s",

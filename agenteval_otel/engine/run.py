@@ -149,10 +149,7 @@ class EvaluationRunner:
         # pydantic does this for the first time would leave a lock in the child that is never
         # released.
         self.labels = tuple(evaluator.label for evaluator in self.evaluators)
-        self.evaluator_versions = tuple(
-            (evaluator.label, evaluator.fingerprint) for evaluator in self.evaluators
-        )
-        """The id and the version of each evaluator, as its results have them."""
+        self._fingerprints = tuple(evaluator.fingerprint for evaluator in self.evaluators)
 
     def __repr__(self) -> str:
         return f"<EvaluationRunner {', '.join(self.labels)}>"

@@ -26,7 +26,6 @@ from agenteval_otel.runtime.log import log
 from agenteval_otel.sampling.key import PROCESS_KEY, SamplingKey
 from agenteval_otel.telemetry.accounting import Accounting, Labels
 from agenteval_otel.telemetry.metrics import (
-    EvaluatorVersions,
     Instruments,
     JudgeCounters,
     JudgeReadings,
@@ -129,7 +128,6 @@ class Emitter:
         self._event_content = content in ("event_only", "span_and_event")
         self.totals = ResultTotals()
         self.judge_totals = JudgeCounters(self.totals.bounded)
-        self.evaluator_versions = EvaluatorVersions()
         self._accounting: Accounting | None = None
         self._gauges: Callable[[], Mapping[str, float]] = dict
         self._objectives: Callable[[], ObjectiveStates] = dict
@@ -145,7 +143,6 @@ class Emitter:
             shared=lambda: self._shared(),
             lost=providers.lost,
             reach=providers.reach,
-            evaluators=self.evaluator_versions.read,
         )
         reset_in_child(self._reset)
 

@@ -110,7 +110,6 @@ _HISTOGRAMS: Final = (
 )
 _TOKENS: Final = ("input", "output", "cache_read", "cache_write")
 _MOST_USD: Final = 1_000_000.0
-_MOST_EVALUATORS: Final = 200  # series of evaluators and their versions
 _BUCKETS: Final = 8_192  # of units that are kept, a power of two
 _WAYS: Final = 4  # units in a bucket
 _STATES: Final = {"closed": 0, "half_open": 1, "open": 2}
@@ -613,37 +612,6 @@ def _series_of(
     return _Series(dict(labels), key, (*_labels(criterion, agent), *dimensions), verdicts)
 
 
-class VersionedEvaluators(Protocol):
-    """Knows the evaluators of a handler."""
-
-    @property
-    def evaluator_versions(self) -> Iterable[tuple[str, str]]:
-        """Return the id and the version of each evaluator."""
-
-
-class EvaluatorVersions:
-    """Holds the evaluators of handlers for as long as these are in use."""
-
-    def __init__(self) -> None:
-        self._handlers: weakref.WeakSet[VersionedEvaluators] = weakref.WeakSet()
-
-    def know(self, evaluators: VersionedEvaluators) -> None:
-        """Show these evaluators from now on."""
-        if evaluators not in self._handlers:
-            # a new set: the exporter may be reading the old one
-            self._handlers = weakref.WeakSet([*self._handlers, evaluators])
-
-    def read(self) -> dict[Labels, int]:
-        """Return 1 for each evaluator and version in use, of the first 200 in alphabetical order."""
-        versions: set[tuple[str, str]] = set()
-        for evaluators in self._handlers:
-            versions.update(evaluators.evaluator_versions)
-        series: dict[Labels, int] = {}
-        for evaluator, version in sorted(versions)[:_MOST_EVALUATORS]:
-            series[(names.EVALUATOR_ID, evaluator), (names.EVALUATOR_VERSION, version)] = 1
-        return series
-
-
 class JudgeReadings(Protocol):
     """Shows what judge health knows, by the attributes of the series.
 
@@ -818,7 +786,6 @@ class Readings:
         shared: Callable[[], SharedStates] = dict,
         lost: Mapping[tuple[str, str], int],
         reach: Callable[[], Mapping[str, str]],
-        evaluators: Callable[[], Mapping[Labels, int]] = dict,
     ) -> None:
         self._totals = totals
         self._accounting = accounting
@@ -834,7 +801,6 @@ class Readings:
             names.METRIC_EVALUATE_REQUESTS: self._requests,
             **{gauge: partial(_gauge, gauges, key) for key, gauge in _GAUGES.items()},
             names.METRIC_LAST_SUCCESS: self._last_success,
-            names.METRIC_EVALUATOR_INFO: evaluators,
             names.METRIC_OBJECTIVE_BREACH: partial(_objective_states, objectives, _IS_BREACHED),
             names.METRIC_OBJECTIVE_EVIDENCE: partial(_objective_states, objectives, _EVIDENCE),
             names.METRIC_OBJECTIVE_AGE: evidence.ages,

@@ -492,13 +492,13 @@ def test_a_row_has_the_colour_of_its_rate_beside_the_objective() -> None:
         assert steps[0]["color"] == "transparent"
 
 
-def test_versions_of_services_prompts_and_evaluators_are_marked() -> None:
+def test_versions_of_services_and_prompts_are_marked() -> None:
     """Those of prompts where they are a metric dimension, on every dashboard."""
     with_prompts = FULL.model_copy(update={"dimensions": ("gen_ai.prompt.version",)})
     for plan, wanted in (
-        (FULL, ["Releases", "Evaluator versions"]),
-        (with_prompts, ["Releases", "Prompt versions", "Evaluator versions"]),
-        (MonitoringPlan(), ["Releases", "Evaluator versions"]),
+        (FULL, ["Releases"]),
+        (with_prompts, ["Releases", "Prompt versions"]),
+        (MonitoringPlan(), ["Releases"]),
     ):
         for queries in KINDS:
             for board in dashboards_of(files_of(plan, queries=queries)):

@@ -12,7 +12,7 @@ import yaml
 from agenteval_otel import semconv as names
 from agenteval_otel.provisioning.grafana import files_of
 from agenteval_otel.provisioning.prometheus import files_of as rules_of
-from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL, label_name
+from agenteval_otel.provisioning.promql import AGENT, CRITERION, ENVIRONMENT, LABEL
 
 from .plans import accepted, criterion, loaded, plan_of, written
 from .queries import annotations_of, queries_of
@@ -93,47 +93,6 @@ def test_a_version_is_marked_once_when_it_begins(
             (expression, "311m", {}),  # back after three hours
             (expression, "312m", {}),
             (expression, "2072m", mark_of_first),
-        ],
-    )
-
-
-@pytest.mark.parametrize("queries", ["recorded", "raw"])
-def test_a_version_of_an_evaluator_is_marked_with_its_name(
-    queries: str, promtool_binary: Path, tmp_path: Path
-) -> None:
-    """Another evaluator with the same version, and a restart, mark nothing of the first."""
-    files = files_of(PLAN, queries=queries)
-    (expression,) = {
-        mark.expression
-        for mark in annotations_of(files, {}, interval="1m")
-        if mark.panel == "Evaluator versions"
-    }
-    evaluator, version = map(label_name, names.METRIC_EVALUATOR_INFO.attributes)
-
-    def labels(of: str, instance: str, number: str) -> str:
-        own = f'{evaluator}="{of}", {version}="{number}", instance="{instance}"'
-        return f'{names.METRIC_EVALUATOR_INFO.prometheus_name}{{job="shop", {own}}}'
-
-    def mark(of: str, number: str) -> dict[str, float]:
-        return {f'{{job="shop", {evaluator}="{of}", {version}="{number}"}}': 1.0}
-
-    series = {
-        labels("Tone", "a", "1"): "_x10 1x20 _x300",
-        labels("Tone", "b", "1"): "_x40 1x20 _x300",  # the restarted process
-        labels("Tone", "c", "2"): "_x61 1x300",
-        labels("Depth", "c", "1"): "_x70 1x300",
-    }
-    check(
-        promtool_binary,
-        tmp_path,
-        series,
-        [
-            (expression, "10m", mark("Tone", "1")),
-            (expression, "11m", {}),
-            (expression, "40m", {}),
-            (expression, "61m", mark("Tone", "2")),
-            (expression, "70m", mark("Depth", "1")),
-            (expression, "100m", {}),
         ],
     )
 

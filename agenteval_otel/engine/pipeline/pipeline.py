@@ -250,7 +250,6 @@ class Pipeline:
             )
             emitter.providers.on_host = watch_exit
             self.engine.emitters.add(emitter)
-            emitter.evaluator_versions.know(settings.runner)
             judges = [judge.guarded() for _, judge in judges_of(settings.runner.evaluators)]
             emitter.observe(
                 self.accounting,

@@ -65,8 +65,6 @@ _MATH = models.DataSourceRef(type_val="__expr__", uid="__expr__")
 _TAG = "agenteval"
 _RESPONSES = semconv.METRIC_RESPONSES.prometheus_name
 _RESULTS = semconv.METRIC_RESULTS.prometheus_name
-_EVALUATOR = label_name(semconv.EVALUATOR_ID)
-_EVALUATOR_VERSION = label_name(semconv.EVALUATOR_VERSION)
 _SPARSE_S = 300.0
 _POINTS = 72
 
@@ -186,7 +184,7 @@ class Board:
         return {f"dashboards/{self._name}.json": f"{text}\n"}
 
     def mark_versions(self) -> None:
-        """Mark when versions of services, of prompts and of evaluators begin.
+        """Mark when versions of services and of prompts begin.
 
         Those of prompts are known if they are a metric dimension.
         """
@@ -199,22 +197,14 @@ class Board:
             if self.is_raw or not self.plan.criteria:
                 series = _RESULTS if label == prompt else _RESPONSES
             self._mark_beginnings(name, label, f'{series}{{{SERVICE}, {label}!=""}}', color)
-        info = f"{semconv.METRIC_EVALUATOR_INFO.prometheus_name}{{{SERVICE}}}"
-        self._mark_beginnings(
-            "Evaluator versions", _EVALUATOR_VERSION, info, "orange", of=_EVALUATOR
-        )
 
-    def _mark_beginnings(
-        self, name: str, label: str, series: str, color: Color, *, of: str = ""
-    ) -> None:
+    def _mark_beginnings(self, name: str, label: str, series: str, color: Color) -> None:
         """Mark on graphs when a value of the label is first there.
 
         It is first there if no service had it within a day before. `series` is a name with its
-        selector. `of` is the label of what has the versions, if a service has several.
+        selector.
         """
-        labels = (*SERVICES, label, of) if of else (*SERVICES, label)
-        title = f"{{{{{of}}}}} {{{{{label}}}}}" if of else f"{{{{{label}}}}}"
-        group = f"group by ({', '.join(labels)})"
+        group = f"group by ({', '.join((*SERVICES, label))})"
         day = self.plan.duration(86_400.0)
         expression = (
             f"{group} ({series}) unless {group} (present_over_time({series}[{day}] offset "
@@ -231,7 +221,7 @@ class Board:
                 "datasource": {"type": "prometheus", "uid": "${prometheus_datasource}"},
                 "expr": expression,
                 "target": {"refId": "Anno", "expr": expression, "range": True},
-                "titleFormat": f"{title} begins",
+                "titleFormat": f"{{{{{label}}}}} begins",
                 "textFormat": f"{name}: {{{{job}}}} {{{{{ENVIRONMENT}}}}}",
             }
         )
