@@ -177,10 +177,10 @@ class ResultColumns:
     def begins(self, rows: Rows) -> NDArray[np.bool_]:
         """Tell of each row whether an evaluation begins there. Rows of an evaluation lie together."""
         begins = np.ones(len(rows), np.bool_)
-        ids = self["evaluation_id"].view(np.uint64).reshape(-1, 2)
+        ids = self["evaluation_id"]
         # Ids of a million rows are 16 megabytes, so they are taken in parts.
         for start in range(1, len(rows), _COMPARED_AT_ONCE):
-            part = ids[rows[start - 1 : start + _COMPARED_AT_ONCE]]
+            part = ids[rows[start - 1 : start + _COMPARED_AT_ONCE]].view(np.uint64).reshape(-1, 2)
             is_another = (part[1:] != part[:-1]).any(axis=1)
             begins[start : start + _COMPARED_AT_ONCE] = is_another
         return begins
