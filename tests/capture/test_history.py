@@ -263,7 +263,7 @@ def test_threads_that_look_at_once_see_the_same() -> None:
         gate = Barrier(8)
 
         def look(value: EvaluationInput = unread, gate: Barrier = gate) -> Any:
-            gate.wait(5)
+            gate.wait()
             return value.model_dump()["message_history"]
 
         with ThreadPoolExecutor(8) as pool:
