@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from agenteval_otel.capture.messages import Call, Turn
+from agenteval_otel.capture.messages import Call, Result, Turn
+from agenteval_otel.capture.spans.answer import SpanAnswer
 from agenteval_otel.capture.spans.base import MAPPERS, Role, role_of
 from agenteval_otel.capture.spans.dialects.gen_ai import GenAi
 from agenteval_otel.capture.spans.span import ReadEvent
@@ -348,6 +349,59 @@ def test_a_dialect_that_raises_later_is_counted_and_the_field_is_none(registry: 
     assert mapped.input.tool_calls is None
     assert mapped.input.message_history is None
     assert failed == ["own: KeyError", "own: KeyError"]
+
+
+def test_who_looks_at_once_gets_what_was_read_first(registry: None) -> None:
+    """The tool's span completes the call in the conversation, whoever has begun to read it."""
+    answers: list[SpanAnswer] = []
+
+    @span_mapper
+    class Own(_Counting):
+        reads_later = True
+
+        def before(self, span: ReadSpan) -> list[Turn]:
+            if answers:
+                answers.pop().calls()  # as another thread that is done sooner
+            call = Turn("assistant", calls=[Call("1", "look")])
+            return [Turn("user", "q"), call, Turn("tool", "done")]
+
+        def tool_call(self, span: ReadSpan) -> Call | None:
+            return Call("1", "look", result="from the span")
+
+    [mapped] = read_trace([span(1, own="model"), span(2, 1, own="tool")]).answers
+    answers.append(mapped.answer)
+    assert mapped.input.prompt == "q"
+    history = mapped.input.message_history or []
+    calls = [call for message in history for call in message.tool_calls or ()]
+    assert [call.result for call in calls] == ["from the span"]
+
+
+def test_an_error_that_a_message_says_stays_when_two_read_the_calls(registry: None) -> None:
+    """The tool's span has no result: what the tool gave is in a message alone."""
+    answers: list[SpanAnswer] = []
+
+    @span_mapper
+    class Own(_Counting):
+        reads_later = True
+
+        def answer(self, span: ReadSpan) -> list[Turn]:
+            result = Result("1", "nothing", "timed out")
+            call = Call("1", "look")
+            return [
+                Turn("assistant", calls=[call]),
+                Turn("tool", results=[result]),
+                Turn("assistant", "a"),
+            ]
+
+        def tool_call(self, span: ReadSpan) -> Call | None:
+            if answers:
+                answers.pop().calls()  # as another thread that is done sooner
+            return Call("1", "look")
+
+    [mapped] = read_trace([span(1, own="agent"), span(2, 1, own="tool")]).answers
+    answers.append(mapped.answer)
+    [call] = mapped.input.tool_calls or []
+    assert (call.result, call.error) == ("nothing", "timed out")
 
 
 def test_a_new_dialect_is_one_class(registry: None) -> None:

@@ -94,7 +94,8 @@ class SpanAnswer:
     """Holds the spans of an answer by what they are for, and reads what they show.
 
     The conversation before the answer, the tool calls and both as values are read with the first
-    call of their method. Of two threads that call it at once both may read, to the same end.
+    call of their method. Two threads that call it at once may both read. Then both get what was
+    read first: the tool calls are completed in the conversation.
 
     Attributes:
         models: Model calls below no other model call, each response once, by their start. Those of
@@ -129,11 +130,7 @@ class SpanAnswer:
         self.shown_before: list[Turn] | None = None
         self.reads_later = False
         self.tool_runs: list[tuple[Node, Call]] = []
-        self._before: list[Turn] | None = None
-        self._turns: list[Turn] | None = None
-        self._calls: list[Call] | None = None
-        self._tool_calls: list[ToolCall] | None = None
-        self._history: list[Message] | None = None
+        self._read: dict[str, list[Any]] = {}
         by_kind: list[tuple[Node, bool]] = []
         for start in self.starts:
             by_kind += self._walk(start)
@@ -203,38 +200,28 @@ class SpanAnswer:
 
     def before(self) -> list[Turn]:
         """Return the conversation before the answer."""
-        if self._before is None:
-            self._before = _before_answer(self)
-        return self._before
+        return self._once("before", _before_answer)
 
     def turns(self) -> list[Turn]:
         """Return what was answered, with the steps on the way."""
-        if self._turns is None:
-            self._turns = _answer_turns(self)
-        return self._turns
+        return self._once("turns", _answer_turns)
 
     def calls(self) -> list[Call]:
         """Return the agent's tool calls."""
-        if self._calls is None:
-            self._calls = _calls(self)
-        return self._calls
+        return self._once("calls", _calls)
 
     def history(self) -> list[Message]:
         """Return the conversation before the answer as values."""
-        if self._history is None:
-            if self.root.role == "model":
-                self.calls()  # the spans of tools complete those in the conversation too
-            self._history = list(map(message_of, history_fields(self.before())))
-        return self._history
+        return self._once("history", _history_values)
 
     def tool_calls(self) -> list[ToolCall]:
         """Return the tool calls as values."""
-        if self._tool_calls is None:
-            if self.root.role == "model":
-                self.history()  # it may have further results of theirs
-            calls = plain_calls(self.calls(), PlainCopy()) or ()
-            self._tool_calls = [construct(ToolCall, call) for call in calls]
-        return self._tool_calls
+        return self._once("tool_calls", _tool_call_values)
+
+    def _once(self, name: str, read: Callable[[SpanAnswer], list[Any]]) -> list[Any]:
+        """Return what was read first. There is no lock: a forked child would inherit it closed."""
+        known = self._read.get(name)
+        return self._read.setdefault(name, read(self)) if known is None else known
 
     def may_have_calls(self) -> bool:
         """Tell whether there may be tool calls, without reading the model calls for them."""
@@ -429,6 +416,19 @@ def _shown(answer: SpanAnswer) -> tuple[list[Turn], list[Turn]]:
     return before, turns
 
 
+def _history_values(answer: SpanAnswer) -> list[Message]:
+    if answer.root.role == "model":
+        answer.calls()  # the spans of tools complete those in the conversation too
+    return list(map(message_of, history_fields(answer.before())))
+
+
+def _tool_call_values(answer: SpanAnswer) -> list[ToolCall]:
+    if answer.root.role == "model":
+        answer.history()  # it may have further results of theirs
+    calls = plain_calls(answer.calls(), PlainCopy()) or ()
+    return [construct(ToolCall, call) for call in calls]
+
+
 def _before_answer(answer: SpanAnswer) -> list[Turn]:
     """Return the conversation before the answer.
 
@@ -554,7 +554,8 @@ def _add_runs(
         if known is not None:
             known.result = known.result if run.result is None else run.result
             known.arguments = run.arguments if known.arguments is None else known.arguments
-            known.error = run.error
+            if run.result is not None or run.error is not None:
+                known.error = run.error  # else a message says it, which may have been read before
             known.duration_s = run.duration_s
             runs.append((node, known))
         elif len(calls) < MAX_ITEMS:
