@@ -68,7 +68,8 @@ class ResultRow(NamedTuple):
             only. None without one.
         cost: What the judge's calls cost in USD, or `PRICE_UNKNOWN`. None if no model was called, or
             if the result of another criterion has the cost of the same call.
-        duration_ns: How long its evaluator ran. None if that is not stored.
+        duration_ns: How long its evaluator ran, in a row of a file. Databases have it in
+            `Place.columns` alone. None if that is not stored.
     """
 
     criterion: str

@@ -79,7 +79,9 @@ def test_rows_are_equal_whichever_place_they_come_from(place: Place) -> None:
     rows = list(place.rows())
     expected = [row_of(answered(number), "") for number in range(4)]
     for row, own in zip(_by_version(place), expected, strict=True):
-        read = row._replace(id="", place="")
+        # Only a file's row has durations: of a database the columns have them.
+        results = [result._replace(duration_ns=None) for result in row.results]
+        read = row._replace(id="", place="", results=results)
         assert read._replace(input={}) == own._replace(id="", input={})
         assert read.input["prompt"] == own.input["prompt"]
         assert read.unit == own.unit
