@@ -172,8 +172,9 @@ class Redaction:
             return value
         changed: dict[str, Any] = {}
         extra = value.__pydantic_extra__ or {}
+        fields = value.__dict__ | extra  # once: of an input it is a property, 1 us
         for name in (*_fields_of(type(value), kept), *extra):
-            before = value.__dict__[name] if name in value.__dict__ else extra[name]
+            before = fields[name]
             try:
                 after = self._value(before, name)
             except Exception as error:
