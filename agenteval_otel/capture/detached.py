@@ -233,7 +233,9 @@ class _Walk:
             return tuple(items) if base is tuple else items
         texts = self._dicts_of_text(items, depth - 1)
         if texts is not None:
-            return tuple(texts) if base is tuple else texts
+            copied = tuple(texts) if base is tuple else texts
+            self._seen[id(value)] = value, copied
+            return copied
         taken: list[Any] = []
         if base is not tuple:
             self._seen[id(value)] = value, taken

@@ -155,6 +155,15 @@ def test_plain_messages_are_taken_alike_at_once_and_one_by_one(
     assert all(copied is not own for copied, own in zip(at_once.value, conversation, strict=False))
 
 
+def test_a_history_that_comes_twice_is_taken_once() -> None:
+    """As any other part of a value is: it takes its room, and counts, once."""
+    history = [{"role": "user", "content": "x" * 1_000 + str(number)} for number in range(100)]
+    once = take({"messages": history})
+    twice = take({"messages": history, "state": {"messages": history}})
+    assert twice.value["state"]["messages"] is twice.value["messages"]
+    assert twice.size_bytes - once.size_bytes < 1_000
+
+
 @pytest.mark.parametrize(
     "make", [Hostile, lambda: BrokenText("x"), object, lambda: iter(int, 1)], ids=range(4)
 )
