@@ -214,9 +214,10 @@ class Place(ABC):
         Evaluations of one answer have equal ones, whenever they were made.
         """
         spans: dict[str, AnswerSpan] = {}
-        for id, evaluation in self.find_evaluations(evaluation_ids).items():
-            span = evaluation.span
-            if span is not None:
+        for id in evaluation_ids:  # there may be thousands: their contents are not kept together
+            evaluation = self.find_evaluations([id]).get(id)
+            span = None if evaluation is None else evaluation.span
+            if evaluation is not None and span is not None:
                 call_id = evaluation.call_id or span.span_id
                 spans[id] = AnswerSpan(span.trace_id, span.span_id, call_id)
         return spans

@@ -30,7 +30,8 @@ _OF_ALL: Final = ("disagreement", "second opinion")
 _AT_ONCE: Final = 32
 _MOST_LOOKED_AT: Final = 2_000
 _MOST_SEEN: Final = 4_000
-_MOST_COMPARED: Final = 1_000  # answers whose evaluations may be of one answer
+_MOST_COMPARED: Final = 1_000  # groups of verdicts that may be of one answer
+_MOST_OF_GROUP: Final = 100  # one conversation may have any number of answers in a second
 _AMONG_PEOPLE: Final = 3
 _WITH_PEOPLE: Final = 2
 _AMONG_EVALUATORS: Final = 1
@@ -304,7 +305,8 @@ def _evaluated_otherwise(
 def _perhaps_same_answers(columns: ResultColumns, verdicts: Rows) -> list[list[int]]:
     """Return groups of verdicts on answers of one moment in one conversation or trace.
 
-    They are the newest groups with several evaluations that contradict each other.
+    They are the newest groups with several evaluations that contradict each other, each with its
+    newest hundred verdicts.
     """
     if not len(verdicts):
         return []
@@ -320,4 +322,5 @@ def _perhaps_same_answers(columns: ResultColumns, verdicts: Rows) -> list[list[i
     evaluations = np.add.reduceat(columns.begins(rows).astype(np.int32), starts)
     several = np.flatnonzero(differs & (evaluations > 1))
     newest = several[np.argsort(rows[ends[several] - 1])][-_MOST_COMPARED:]
-    return [rows[starts[group] : ends[group]].tolist() for group in newest]
+    firsts = np.maximum(starts, ends - _MOST_OF_GROUP)
+    return [rows[firsts[group] : ends[group]].tolist() for group in newest]

@@ -370,6 +370,20 @@ def test_disagreement_of_a_replay_with_the_live_verdict(
     assert "No answer is left here" in person.page()
 
 
+def test_disagreement_in_a_second_with_many_answers(
+    label_pages: LabelPages, tmp_path: Path
+) -> None:
+    """A conversation may have any number of them: its newest verdicts are compared."""
+    facts: dict[str, Any] = {"conversation_id": "c", "response_ended_ns": 1_700_000_000 * 10**9}
+    live = [answer(score(), number=number, **facts) for number in range(150)]
+    store(tmp_path / "results.db", live)
+    fails = score(value=0.0, passed=False)
+    replay = answer(fails, number=149, replayed=True, input_snapshot=None, **facts)
+    page = label_pages([replay], "/label?criterion=helpfulness&order=disagreement").page()
+    assert "order 149?" in page
+    assert "1 answer left" in page
+
+
 def test_a_second_opinion_is_of_what_others_have_labelled(label_pages: LabelPages) -> None:
     """The other orders are of what has no label at all."""
     ann = label_pages(name="Ann")
