@@ -464,6 +464,7 @@ class Intake:
                 kept = self._assembler.size_bytes + self._answers_bytes - before
         except JournalUnavailable as error:
             self._count("refused", count)
+            self._expect(kind, request)
             raise Unavailable(str(error)) from None
         except JournalFull:
             self._refuse(kind, request, 0)
@@ -483,21 +484,25 @@ class Intake:
         which is sent again: without it they would be scored as if they were whole.
         """
         self._count("refused", _count_of(kind, request))
-        trace_ids = _trace_ids_of(kind, request)
-        with self._lock:
-            before = self._assembler.size_bytes
-            if size_bytes > self._memory.max_bytes:
-                for trace_id in trace_ids:
-                    self._assembler.lose(trace_id)
-            else:
-                self._assembler.expect(trace_ids, time.monotonic())
-            self._memory.release(before - self._assembler.size_bytes)
         if size_bytes > self._memory.max_bytes:
+            with self._lock:
+                before = self._assembler.size_bytes
+                for trace_id in _trace_ids_of(kind, request):
+                    self._assembler.lose(trace_id)
+                self._memory.release(before - self._assembler.size_bytes)
             raise BodyError(
                 413, f"takes more than the {self._memory.max_bytes:,} bytes of max_waiting_bytes"
             )
+        self._expect(kind, request)
         log.warning("spans_refused", part="receiver", taken=f"{self._usage():.0%}")
         raise Full
+
+    def _expect(self, kind: int, request: Any) -> None:
+        """Have the traces with a part in a refused request wait for it."""
+        with self._lock:
+            before = self._assembler.size_bytes
+            self._assembler.expect(_trace_ids_of(kind, request), time.monotonic())
+            self._memory.release(before - self._assembler.size_bytes)
 
     def _assemble(self, records: list[_Record], sizes: list[int], number: int) -> None:
         """Add records to what waits. `number` is that of their request, 0 without a journal."""

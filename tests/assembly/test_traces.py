@@ -324,6 +324,20 @@ def test_a_trace_waits_for_a_part_that_was_refused() -> None:
     assert (refused.traces, refused.size_bytes, refused.unread.total()) == (0, 0, 1)
 
 
+def test_an_early_look_leaves_what_waits_for_a_refused_part() -> None:
+    """A flush, or the end of a process with a journal: the part may still be sent again."""
+    for comes_s, expected in ((3.0, [[1, 2]]), (None, [])):
+        assembler = TraceAssembler(quiet_s=6.0, parent_wait_s=60.0)
+        assembler.add(span(1, 1, operation=AGENT), 100, 0.0)
+        assembler.expect([1], 1.0)
+        assert list(assembler.take(2.0, quiet_s=0.0)) == []
+        assert (assembler.traces, assembler.unread.total()) == (1, 0)
+        if comes_s is not None:
+            assembler.add(chat(1, 2, parent=1), 100, comes_s)
+        assert taken(assembler, 61.0) == expected
+        assert (assembler.traces, assembler.unread.total()) == (0, 0 if expected else 1)
+
+
 def test_after_a_late_span_traces_are_waited_for_longer() -> None:
     """For a minute after the last one. A span that came again says nothing of the others."""
     assembler = TraceAssembler(quiet_s=6.0, remember_s=600.0)

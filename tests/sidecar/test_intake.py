@@ -18,7 +18,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from agenteval_otel import accounting, configure, flush, record_feedback, shutdown
-from agenteval_otel.capture.otlp.body import BodyError, Full
+from agenteval_otel.capture.otlp.body import BodyError, Full, Unavailable
 from agenteval_otel.capture.spans import base
 from agenteval_otel.capture.spans.span import spans_of_otlp
 from agenteval_otel.config import current_pipeline, set_current_pipeline
@@ -354,34 +354,52 @@ def test_an_answer_says_that_more_of_its_trace_was_to_come(
     assert [len(each) for each in marks] == [2, 2, 2]
 
 
-@pytest.mark.parametrize(("chars", "evaluated"), [(MIB // 2, 2), (2 * MIB, 1)])
-def test_a_refused_part_of_a_trace_is_waited_for(
-    process: Pipeline, chars: int, evaluated: int
-) -> None:
+def padded(span: Any, chars: int) -> None:
+    """Make a span this much larger."""
+    span.attributes.add(key="made up").value.string_value = "y" * chars
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_refused_part_of_a_trace_is_waited_for(process: Pipeline, fits: bool) -> None:
     """The agent's span is here, and its model call, without which the answer is another one, finds
     no room. Sent again it is a part of the answer; if it never fits, nothing is evaluated.
     """
-    small = started(quiet_s=2.0, parent_wait_s=60, max_waiting_bytes=MIB)
+    small = started(quiet_s=60, parent_wait_s=60, max_waiting_bytes=MIB)
     request, agent = one_span()
-    take(small, request, trace_request(new_trace_id(), text="x" * (MIB // 2)))
+    filling, other = one_span()
+    other.attributes.add(key="gen_ai.conversation.id").value.string_value = "another"
+    padded(other, MIB // 2)
+    take(small, request, filling)
     part = model_call_below(agent, 2)
     (span,) = part.resource_spans[0].scope_spans[0].spans
-    span.attributes.add(key="made up").value.string_value = "y" * chars
-
-    def is_answered() -> bool:
-        try:
-            take(small, part)
-        except Full:
-            return False
-        except BodyError:
-            return True
-        return True
-
-    assert not is_answered() or evaluated == 1
-    until(is_answered)
-    assert taken(small) == {"evaluated": evaluated}
+    padded(span, MIB // 2 if fits else 2 * MIB)
+    with pytest.raises(Full if fits else BodyError):
+        take(small, part)
+    assert small.erase(Erasure(conversations=["another"])) == 1, "there is room again"
+    if fits:
+        take(small, part)
+    assert taken(small) == ({"evaluated": 1} if fits else {})
     assert "spans:late" not in process.accounting.failures
-    assert process.accounting.failures.get("spans:dropped", 0) == 2 - evaluated
+    assert process.accounting.failures.get("spans:dropped", 0) == (0 if fits else 1)
+
+
+def test_a_part_that_the_journal_refuses_is_waited_for(process: Pipeline, tmp_path: Path) -> None:
+    """A disk that fails keeps the model call away: the agent's span alone is not scored as whole."""
+    journal = tmp_path / "journal"
+    durable = started(quiet_s=60, parent_wait_s=120, durable=str(journal))
+    durable.read_left(threading.Event())
+    request, agent = one_span()
+    part = model_call_below(agent, 2)
+    durable.take(TRACES, request, request.SerializeToString())
+    shutil.rmtree(journal)
+    with pytest.raises(Unavailable):
+        durable.take(TRACES, part, part.SerializeToString())
+    assert durable.drain(60.0)
+    assert process.flush(60.0)
+    assert counted(process.accounting.outcomes()) == {}
+    journal.mkdir(mode=0o700)
+    durable.take(TRACES, part, part.SerializeToString())
+    assert taken(durable) == {"evaluated": 1}
 
 
 @pytest.mark.parametrize("widest", ["x", "é", "漢", "\U0001f600"])

@@ -336,12 +336,15 @@ class TraceAssembler:
         `quiet_s` and `max_age_s` replace those of the assembler.
         """
         self._finished.advance(now_s)
+        is_early = quiet_s is not None and quiet_s < self._quiet_s
         if quiet_s is None:
             is_patient = now_s < self._patient_until_s
             quiet_s = _PATIENT_TIMES * self._quiet_s if is_patient else self._quiet_s
         for trace_id, trace in _quiet(self._active, now_s - quiet_s):
             known, lacks_parent = _roles(trace.spans)
-            if lacks_parent and self._parent_wait_s > self._quiet_s:
+            # A part that was refused may still be sent again, perhaps to the next process.
+            waits = lacks_parent or (is_early and trace.expected_s is not None)
+            if waits and self._parent_wait_s > self._quiet_s:
                 self._waiting[trace_id] = trace
                 continue
             taken = self._finish(trace_id, trace, known, lacks_parent=lacks_parent)
