@@ -182,9 +182,11 @@ class Outbox:
         refreshed = self._states.refresh()
         now_s = self._clock()
         with self._lock:
-            for key, kept in self._lasting.items():
+            # hashed only where there is something to compare: there may be a thousand
+            lasting = self._lasting if refreshed.repeated else {}
+            for key, kept in lasting.items():
                 if self._subject_of(key) in refreshed.repeated:
-                    self._lasting[key] = kept._replace(due_s=now_s)
+                    lasting[key] = kept._replace(due_s=now_s)
         for notice in refreshed.recoveries:
             self.add([notice])
 
