@@ -358,7 +358,7 @@ class _Walk:
                     self.left_out += 1
                     continue
             kind = type(item)
-            if kind is str:  # most of all
+            if kind is str:  # as most are: without the two lookups below
                 size += _text_bytes(item)
                 taken[key] = item
                 continue

@@ -353,7 +353,7 @@ def is_message(value: object) -> bool:
     """Tell whether a value is a message, or an item that may be among messages."""
     role = value.get("role") if type(value) is dict else None
     if type(role) is str and role in _ROLES:
-        return True  # most of all
+        return True  # as most are: without the tests of other forms below
     if isinstance(value, tuple):
         if len(value) != 2:
             return False

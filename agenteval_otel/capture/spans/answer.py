@@ -181,7 +181,7 @@ class SpanAnswer:
         is_alone = not (self.other_models or self.aliases)
         if root.role == "model" and is_alone and may_wait and root.has_answer_apart:
             self.shown = root.answer()
-            # It may be in a long conversation, and decides nothing where there is a text.
+            # Not looked for: it may be in a long conversation, and a text is enough to judge.
             has_question = True
         else:
             self.shown_before, self.shown = _shown(self)
