@@ -7,7 +7,7 @@ times. Of others the model calls are one step, and only some tools have a durati
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -17,7 +17,8 @@ from agenteval_otel.offline.reports.figures import count_of
 from agenteval_otel.ui.text import MAX_SHOWN, Shown, brief, duration_text, shown
 
 _MOST_STEPS: Final = 100  # of one step
-_MOST_STORED: Final = 500  # of a run; a dataset may have more
+_MOST_STORED: Final = 500  # of an answer; a dataset may have more
+_MOST_OF_TURNS: Final = 5_000  # of all turns of a conversation
 _DEEPEST: Final = 8
 _RUN: Final = -1  # in place of a step's index
 _LEAST_WIDTH: Final = 0.8  # percent
@@ -158,11 +159,12 @@ def _length_of(value: EvaluationInput) -> float | None:
     return max([_seconds(value.duration_s) or 0.0, *ends_s]) or None
 
 
-def _turns(turns: Iterable[EvaluationInput], axis: _Axis, texts: _Texts) -> Iterator[Step]:
+def _turns(turns: Sequence[EvaluationInput], axis: _Axis, texts: _Texts) -> Iterator[Step]:
+    most = min(_MOST_STORED, _MOST_OF_TURNS // min(len(turns), _MOST_STEPS))
     before_s = 0.0  # when turns follow each other at once
     for turn in turns:
         duration_s = _seconds(turn.duration_s)
-        steps, left_out = _inner(turn, turn.model, axis.from_second(before_s), texts)
+        steps, left_out = _inner(turn, turn.model, axis.from_second(before_s), texts, most)
         parts = []
         if turn.prompt:
             parts.append(RunPart("Prompt", texts.shown(turn.prompt)))
@@ -183,13 +185,21 @@ def _turns(turns: Iterable[EvaluationInput], axis: _Axis, texts: _Texts) -> Iter
 
 
 def _inner(
-    value: EvaluationInput, model: str | None, axis: _Axis, texts: _Texts
+    value: EvaluationInput,
+    model: str | None,
+    axis: _Axis,
+    texts: _Texts,
+    most: int = _MOST_STORED,
 ) -> tuple[list[Step], int]:
-    """Return the steps of one answer, and how many more there are."""
+    """Return the steps of one answer, and how many more there are.
+
+    Only the first `most` of the stored steps are looked at.
+    """
     calls = value.tool_calls or []
     if value.steps:
-        tree = _Tree(value, axis, texts)
+        tree = _Tree(value, axis, texts, most)
         steps, left_out = tree.below(_RUN)
+        left_out += max(0, len(value.steps) - most)
         if not tree.has_all_documents and value.context:
             steps.insert(0, _context(value.context, texts))
         calls = tree.other_calls()
@@ -217,8 +227,10 @@ class _Tree:
         has_all_documents: The steps of retrieval found exactly the documents of the context.
     """
 
-    def __init__(self, value: EvaluationInput, axis: _Axis, texts: _Texts) -> None:
-        self._steps = (value.steps or [])[:_MOST_STORED]
+    def __init__(self, value: EvaluationInput, axis: _Axis, texts: _Texts, most: int) -> None:
+        stored = value.steps or []
+        self._ran = {step.tool_call for step in stored if step.kind == "tool"}
+        self._steps = stored[:most]
         self._calls = value.tool_calls or []
         self._axis = axis
         self._texts = texts
@@ -234,8 +246,7 @@ class _Tree:
 
     def other_calls(self) -> list[ToolCall]:
         """Return the tool calls that no step ran."""
-        ran = {step.tool_call for step in self._steps if step.kind == "tool"}
-        return [call for number, call in enumerate(self._calls) if number not in ran]
+        return [call for number, call in enumerate(self._calls) if number not in self._ran]
 
     def _shown(self, number: int) -> Step:
         step = self._steps[number]

@@ -121,6 +121,31 @@ def test_a_bar_stays_on_the_axis() -> None:
     assert unknown.steps[0].bar == (50.0, 50.0)
 
 
+def steps_within(step: Step) -> int:
+    return sum(1 + steps_within(inner) for inner in step.steps)
+
+
+def test_a_long_conversation_shows_the_first_steps_of_each_turn() -> None:
+    """A page of a hundred turns stays one that a browser opens. What is left out has its number."""
+    steps = [model(name=str(number), parent=number % 9 or None) for number in range(500)]
+    turn = EvaluationInput(prompt="q", response="a", steps=steps)
+    run = run_with(steps=None, conversation=[turn] * 100)
+    assert len(run.steps) == 100
+    assert steps_within(run) == 100 * (1 + 50)
+    assert {step.left_out for step in run.steps} == {450}
+    short = run_with(steps=None, conversation=[turn] * 5)
+    assert all(steps_within(step) + step.left_out == 500 for step in short.steps)
+
+
+def test_steps_beyond_those_of_a_stored_answer_are_counted() -> None:
+    """A dataset may have more. A call whose step is not shown is no call that nothing ran."""
+    steps = [RunStep(kind="tool", parent=0 if number % 10 else None) for number in range(600)]
+    steps[599] = RunStep(kind="tool", tool_call=0)
+    run = run_with(*steps, tool_calls=[ToolCall(name="pay")])
+    assert run.left_out == 100
+    assert "pay" not in {step.name for step in run.steps}
+
+
 def test_parents_that_cannot_be_cost_the_level_alone() -> None:
     """A file may say anything: itself, a later one, none that there is, five hundred levels."""
     odd = [model(name=str(parent), parent=parent) for parent in (0, 5, -1, 1_000)]
