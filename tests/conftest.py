@@ -89,6 +89,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=long)
 
 
+def pytest_collection_finish() -> None:
+    """Collecting garbage looks at what tests make, and not each time at all that they import."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def shared() -> Path:
     """The folder of recorded data beside the project; the test is skipped where it is absent."""
@@ -128,14 +134,6 @@ def watched(pipeline: Pipeline) -> Callable[..., Any]:
         return decorator if function is None else decorator(function)
 
     return decorate
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _collected_in_parts() -> Iterator[None]:
-    """Collecting garbage looks at what the tests of a file made, and not at all that was imported."""
-    yield
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -313,8 +313,14 @@ def test_words_that_were_deleted_before_a_restart_go(tmp_path: Path) -> None:
     old = [answer(f"{CANARY} {number}", agent="old", ended_ns=now_ns) for number in range(300)]
     save(storage, *old, answer("order", agent="new", ended_ns=now_ns))
     add_all(storage)
+    assert len(found(database_of(storage.target), "grumbleq")) == 300
     change(
-        path, "PRAGMA secure_delete = ON", "DELETE FROM agenteval_evaluations WHERE agent = 'old'"
+        path,
+        # With every so many pages that are written FTS5 merges by itself, and would drop the words.
+        "INSERT INTO agenteval_words (agenteval_words, rank) VALUES ('automerge', 0)",
+        "INSERT INTO agenteval_words (agenteval_words, rank) VALUES ('crisismerge', 1000)",
+        "PRAGMA secure_delete = ON",
+        "DELETE FROM agenteval_evaluations WHERE agent = 'old'",
     )
     assert bytes_left(path)
     storage = SqlStorageProvider(path=path, keep_days=10)
