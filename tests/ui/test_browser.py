@@ -302,13 +302,15 @@ def test_a_finger_chooses_a_range(serve: Serve, visit: Any, tmp_path: Path) -> N
     finger = Finger(page)
 
     scrolled = page.evaluate("scrollY")
+    page.evaluate("document.onscrollend = () => { document.body.dataset.rests = '' }")
     finger.draw((middle, y), (middle + 60, y - 160))
     finger.lift()
-    wait_for(lambda: page.evaluate("scrollY") > scrolled + 50)
+    page.wait_for_selector("body[data-rests]")
+    assert page.evaluate("scrollY") > scrolled + 50
     assert chosen.count() == 0
     assert page.url == criterion
     numbers = page.locator("summary:has-text('The numbers')")
-    numbers.tap()  # once the page has come to rest
+    numbers.tap()
     page.wait_for_selector("details[open] tbody tr")
 
     page.goto(criterion)
