@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,12 +86,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long = [item for item in items if item.get_closest_marker("full")]
     items[:] = [item for item in items if not item.get_closest_marker("full")]
     config.hook.pytest_deselected(items=long)
-
-
-def pytest_collection_finish() -> None:
-    """Collecting garbage looks at what tests make, and not each time at all that they import."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture
