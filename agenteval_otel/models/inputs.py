@@ -160,7 +160,7 @@ class Usage(Value):
 
 
 class RunStep(Value):
-    """One step of an answer's run, as its span shows it.
+    """Holds one step of an answer's run, as its span shows it.
 
     Attributes:
         kind: A call of a model, a tool that ran, retrieval, or an agent below the evaluated one.

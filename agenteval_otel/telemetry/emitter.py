@@ -65,7 +65,7 @@ attributes.
 
 
 class ShownResult(NamedTuple):
-    """A result that has an event, its own attributes there, and the event's explanation.
+    """Holds a result that has an event, its own attributes there, and the event's explanation.
 
     Its event and its span also have the attributes that the results of an answer have in common.
     """

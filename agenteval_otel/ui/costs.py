@@ -20,7 +20,7 @@ _BY: Final = ("criterion", "agent")
 
 
 class CostGroup(NamedTuple):
-    """What the evaluation of a criterion, or of an agent, cost and how long it ran.
+    """Holds what the evaluation of a criterion, or of an agent, cost and how long it ran.
 
     Attributes:
         calls: How many results have calls of a judge of their own.
@@ -73,7 +73,7 @@ class CostSeries(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What evaluation costs in a window of time, and how long it ran.
+    """Holds what evaluation costs in a window of time, and how long it ran.
 
     Attributes:
         total: Of all that was chosen.

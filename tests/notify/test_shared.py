@@ -31,8 +31,8 @@ from tests.storage.receiver import Answer, receiving
 from tests.storage.test_real_receivers import wait_for
 
 WELL = JUDGE._replace(is_bad=False)
-WORKER = """
-    import sys
+MONITORED = """
+    import os, sys
     from agenteval_otel import accounting, configure, flush, monitor, shutdown
     from agenteval_otel.evaluators import Func
 
@@ -47,13 +47,17 @@ WORKER = """
     @monitor(agent="shop")
     def answer(text):
         return text
-
+"""
+WORKER = (
+    MONITORED
+    + """
     for line in sys.stdin:
         for text in {"break": ["good"] * 20 + ["bad"] * 40, "mend": ["good"] * 200}[line.strip()]:
             answer(text)
         print("sent", flush(20), accounting().get("failed", 0), flush=True)
     print("end", shutdown(10), flush=True)
 """
+)
 
 
 def sharing(
@@ -105,23 +109,9 @@ def test_workers_of_a_service_send_one_message(tmp_path: Path) -> None:
         assert states(receiver)[2:] == ["breached"]
 
 
-FORKS = """
-    import os, sys
-    from agenteval_otel import configure, flush, monitor, shutdown
-    from agenteval_otel.evaluators import Func
-
-    good = Func.of(lambda value: value.response_text == "good", criterion_name="good")
-    configure(
-        evaluators=[good],
-        criteria={"default": [{"name": "good", "objective": 0.9, "independent": True}]},
-        breach={"false_alarm_every": 500, "minimum": 10}, sample_rate=1.0,
-        notify={"webhook": {"url": sys.argv[1], "group_s": 0, "shared_file": sys.argv[2]}},
-    )
-
-    @monitor(agent="shop")
-    def answer(text):
-        return text
-
+FORKS = (
+    MONITORED
+    + """
     def work(texts):
         for text in texts:
             answer(text)
@@ -144,6 +134,7 @@ FORKS = """
     print("child", pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
     print("parent", shutdown(10))
 """
+)
 
 
 def test_forked_workers_send_one_message(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ room, what waits for it takes the room of others."""
 
 
 class AssembledTrace(NamedTuple):
-    """The spans of one trace that belong together, in the order of their arrival.
+    """Holds the spans of one trace that belong together, in the order of their arrival.
 
     `incomplete` says why the trace is known to have more of them.
     """

@@ -50,7 +50,7 @@ class SamplingDecision(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """How the application sampled the answer.
+    """Holds how the application sampled the answer.
 
     Attributes:
         randomness: The one that decided, from which evaluators' own rates cut.
